@@ -16,7 +16,7 @@ from foretrace.api.named import (
     model_named,
     software_named,
 )
-from foretrace.base import SweepEngine, WorkloadError
+from foretrace.base import NetworkUse, SweepEngine, WorkloadError
 from foretrace.cost import CostModel, Inflation, rule_named
 from foretrace.machine import Machine
 from foretrace.report import RiskPage, plan_pages, search_drawings, write_risk_page
@@ -59,6 +59,8 @@ def search(
     where: str | None = None,
     beside: PlanDraft | Mapping[str, object] | Named | None = None,
     vary: Sequence[str] = (),
+    alone: bool = False,
+    network: NetworkUse | str = NetworkUse.PRIVATE,
     time_s: float | None = 120.0,
     gap: float = 0.01,
     resume: str | Path | None = None,
@@ -94,7 +96,11 @@ def search(
             or as `estimate` would take it.
         vary: more variables to search: "order" of axes over the network, "contiguous" microbatches
             of a chunk, "shard_ranks", "overlap", "precision", "layers" fewer on the first and the
-            last chunk.
+            last chunk, "outer_dp", "experts", "buckets", "reduced"; or "placement", "schedule" and
+            "network", which are several of these.
+        alone: look for the best of degrees, placement, schedule and network alone too, all else as
+            in `beside` or as `estimate` takes it.
+        network: "shared": the best are simulated on links that collectives divide.
         time_s: seconds after which the best so far is the answer; `None`: no limit.
         gap: share of the best step below which what could still be gained is let be.
         resume: a file that what is found is kept in, and gone on from.
@@ -134,10 +140,10 @@ def search(
                 "a recording shows its own software, costs and slowdowns: state model and machine "
                 "of the job with job.edit(model=..., machine=...), and nothing else"
             )
-        if vary:
+        if vary or alone or NetworkUse(network) is NetworkUse.SHARED:
             raise WorkloadError(
-                f"{', '.join(vary)} cannot be searched for a recorded job: name a model and a "
-                "machine instead of files"
+                f"{', '.join(vary) or 'dimensions alone, or shared links,'} cannot be searched for "
+                "a recorded job: name a model and a machine instead of files"
             )
         return searched_recording(
             basis_of(subject, "plans are searched for").baseline,
@@ -168,6 +174,8 @@ def search(
         limits=limits,
         where=where,
         vary=vary,
+        alone=alone,
+        network=NetworkUse(network),
         resume=kept,
         software=software_named(software, folders),
         variation=variation_named(variation) if isinstance(variation, str) else variation,

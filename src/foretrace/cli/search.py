@@ -10,7 +10,7 @@ import typer
 
 from foretrace import api
 from foretrace.api import Edited
-from foretrace.base import SweepEngine
+from foretrace.base import NetworkUse, SweepEngine
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
@@ -66,8 +66,17 @@ def search(
         str | None, option("NAME", "A plan or its file that the best is held beside.")
     ] = None,
     vary: Annotated[
-        str, option("WHAT[,WHAT...]", f"Search these too: {', '.join(MORE_VARIABLES)}.")
+        str,
+        option(
+            "WHAT[,WHAT...]",
+            f"Search these too: {', '.join(MORE_VARIABLES)}; "
+            "placement, schedule, network: several of these.",
+        ),
     ] = "",
+    alone: Annotated[
+        bool, typer.Option(help="Look for the best of each dimension alone too.")
+    ] = False,
+    network: options.Network = NetworkUse.PRIVATE,
     time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
     gap: Annotated[str, option("SHARE", "Stop when no more can be gained.")] = "1%",
     resume: Annotated[
@@ -120,6 +129,8 @@ def search(
             where=where,
             beside=None if beside is None else plans.draft_of(beside, {}),
             vary=tuple(one.strip() for one in vary.split(",") if one.strip()),
+            alone=alone,
+            network=network,
             time_s=time,
             gap=_share(gap),
             resume=resume,

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from foretrace.search.recorded import recorded_space as recorded_space
     from foretrace.search.recorded import searched_recording as searched_recording
     from foretrace.search.search import searched as searched
-    from foretrace.search.space import MORE_VARIABLES as MORE_VARIABLES
     from foretrace.search.space import PlanSpace as PlanSpace
-    from foretrace.search.space import SpaceLimits as SpaceLimits
     from foretrace.search.space import plan_space as plan_space
     from foretrace.search.tables import searched_tables as searched_tables
+    from foretrace.search.variables import MORE_VARIABLES as MORE_VARIABLES
+    from foretrace.search.variables import SpaceLimits as SpaceLimits
     from foretrace.search.versus import Doubt as Doubt
     from foretrace.search.versus import Versus as Versus
 

@@ -109,10 +109,7 @@ class Prices:
         return found
 
     def _group(self, plan: Plan, group: Group) -> tuple[int, ...]:
-        key = (
-            *(plan.tensor, plan.context, plan.data, plan.pipeline, plan.expert),
-            *(plan.expert_tensor, plan.shard_ranks, plan.order, group),
-        )
+        key = (*plan.places, group)
         if key not in self._groups:
             self._groups[key] = ranks_of(plan, group, 0)
         return self._groups[key]

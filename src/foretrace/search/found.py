@@ -24,6 +24,7 @@ from foretrace.answer import (
     duration_text,
     plain,
 )
+from foretrace.search.alone import Alone, alone_table
 from foretrace.search.looked import Looked
 from foretrace.search.objectives import Objective
 from foretrace.search.space import Refusal, columns_of
@@ -121,6 +122,7 @@ class PlanSearch(Answer):
     refusals: tuple[Refusal, ...]
     pareto: tuple[Looked, ...]  # of the simulated plans: step, memory and GPUs
     worth: tuple[Worth, ...]
+    alone: tuple[Alone, ...]  # where that was asked for
     history: tuple[SearchMoment, ...]
     spent_s: float
 
@@ -165,6 +167,7 @@ class PlanSearch(Answer):
             _plans("leaders", "the best, kernel by kernel", self._beside()),
             Sentences.of("beside each other", [one.sentence for one in self.beside]),
             versus_table(self.beside),
+            alone_table(self.alone),
             _plans("pareto", self._front_title, self.pareto),
             Table.of(
                 "worth",
@@ -281,6 +284,7 @@ class PlanSearch(Answer):
             "pareto": plain(self.pareto),
             "refusals": plain(self.refusals),
             "worth": plain(self.worth),
+            "alone": plain(self.alone),
             "history": plain(self.history),
         }
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Protocol
 
-from foretrace.base import WorkloadError
+from foretrace.base import NetworkUse, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import estimate, unit_programs
 from foretrace.machine import Machine
@@ -29,8 +29,12 @@ from foretrace.workload import (
     UnitPrograms,
     check_plan,
     completions,
+    plan_table,
+    schedule_of,
 )
 
+NUM_LEADERS = 3  # that are simulated kernel by kernel
+_NUM_SHARED = 6  # so too where links are shared, which nothing before that shows
 SAMPLED_STEPS = 400  # whose 95 % is known to a tenth of their deviation
 
 
@@ -52,6 +56,10 @@ class SearchGround(Protocol):
     @property
     def num_timed(self) -> int:
         """Distinct works of a rank that bounds were made of."""
+
+    @property
+    def num_leaders(self) -> int:
+        """Plans that are simulated kernel by kernel, to choose from."""
 
     @property
     def assumed(self) -> Plan | None:
@@ -88,6 +96,30 @@ def digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
+def asked(
+    ground: SearchGround, plans: Sequence[Plan], wanted: Constraint | None, *, version: str
+) -> dict[str, object]:
+    """All that the answers of a search depend on.
+
+    Args:
+        ground: what it stands on.
+        plans: that can run, at least one.
+        wanted: of them.
+        version: of foretrace.
+    """
+    spaces = ground.spaces
+    orders = schedule_of(plans[0]).orders
+    return {
+        "version": version,
+        **ground.question(plans),
+        "num_ranks": [space.num_ranks for space in spaces],
+        "plan": plan_table(spaces[0].base),
+        "schedule": digest([column.tolist() for column in vars(orders).values()]),
+        "spaces": digest([space.variables for space in spaces]),
+        "where": None if wanted is None else wanted.text,
+    }
+
+
 @dataclass
 class ModelGround:
     """Plans of a model on a machine, as `estimate` sees them."""
@@ -100,6 +132,7 @@ class ModelGround:
     costs: CostModel
     inflation: Inflation
     variation: Variation | None = None  # of times; `None`: `risk steps`' own default
+    network: NetworkUse = NetworkUse.PRIVATE  # when plans are simulated kernel by kernel
     is_recorded: bool = False
 
     @property
@@ -127,6 +160,11 @@ class ModelGround:
     def num_timed(self) -> int:
         """Distinct works of a rank that bounds were made of."""
         return self._bound.num_timed
+
+    @property
+    def num_leaders(self) -> int:
+        """Plans that are simulated kernel by kernel, to choose from."""
+        return _NUM_SHARED if self.network is NetworkUse.SHARED else NUM_LEADERS
 
     def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
         """Plans that are legal, within the constraint and within memory."""
@@ -168,6 +206,7 @@ class ModelGround:
             software=self.software,
             costs=self.costs,
             inflation=self.inflation,
+            network=self.network,
         )
         return Looked.of(found, number=number, unit_ns=unit_ns)
 

@@ -92,6 +92,15 @@ class Looked(Plain):
         return self.plan.global_batch * self.plan.sequence * NS_PER_S / self.step_ns
 
     @property
+    def placement_words(self) -> list[str]:
+        """What of its columns says where ranks stand and how they exchange, if not as usual."""
+        own = columns_of(self.plan)
+        usual = {"outer_dp": 1, "experts": 1, "contiguous": "pp", "buckets": "rule"}
+        found = [f"order {own['order']}"]
+        found += [f"{name} {own[name]}" for name, value in usual.items() if own[name] != value]
+        return [*found, f"shards over {own['shard_ranks'] or 'all'}", f"reduced {own['reduced']}"]
+
+    @property
     def summary(self) -> str:
         """The plan in a line: "tp 8, pp 16, ..."."""
         own = columns_of(self.plan)
@@ -99,3 +108,13 @@ class Looked(Plain):
         chunks = f" x {own['chunks']}" if own["chunks"] != 1 else ""
         words = [*degrees, f"microbatch {own['micro_batch']}", f"{own['schedule']}{chunks}"]
         return ", ".join([*words, f"sharding {own['sharding']}", f"recompute {own['recompute']}"])
+
+
+def unbeaten(figures: Mapping[int, tuple[float, ...]]) -> list[int]:
+    """Numbers of those that no other one is as good as in all figures; the smaller the better."""
+    kept: list[int] = []
+    for number in sorted(figures, key=lambda one: (figures[one], one)):
+        own = figures[number]
+        if not any(all(a <= b for a, b in zip(figures[one], own, strict=True)) for one in kept):
+            kept.append(number)
+    return kept

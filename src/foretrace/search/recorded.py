@@ -34,12 +34,13 @@ from foretrace.risk import FittedModels, Sampling, fit_models, recorded_steps
 from foretrace.search.bound import fill_and_drain_ns, places_on_route
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import PlanSearch
-from foretrace.search.grounds import SAMPLED_STEPS, digest
+from foretrace.search.grounds import NUM_LEADERS, SAMPLED_STEPS, digest
 from foretrace.search.looked import Looked
 from foretrace.search.objectives import Target
 from foretrace.search.progress import Limits, Progress
 from foretrace.search.search import searched_on
-from foretrace.search.space import Listed, PlanSpace, SpaceLimits, listed, space_over
+from foretrace.search.space import Listed, PlanSpace, listed, space_over
+from foretrace.search.variables import SpaceLimits
 from foretrace.whatif import (
     ARRANGED,
     Baseline,
@@ -172,6 +173,11 @@ class RecordedGround:
         model, machine = self.baseline.model, self.baseline.before.machine
         named = "the recorded model" if model is None else model.name
         return named, "the recorded machine" if machine is None else machine.name
+
+    @property
+    def num_leaders(self) -> int:
+        """Plans that are looked at closely; each is simulated kernel by kernel anyway."""
+        return NUM_LEADERS
 
     @property
     def num_timed(self) -> int:

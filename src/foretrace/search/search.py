@@ -16,30 +16,28 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from foretrace.base import Mapper, ScenarioError, SweepEngine, WorkloadError, mapped
+from foretrace.base import Mapper, NetworkUse, ScenarioError, SweepEngine, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation, Remembered, Substituted, SubstitutionRule
-from foretrace.estimate import software_costs
+from foretrace.estimate import software_costs, unshared
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
+from foretrace.search.alone import JOINT, best_alone, freed_plans
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
-from foretrace.search.grounds import ModelGround, SearchGround, digest
-from foretrace.search.looked import Looked
+from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, asked
+from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Limits, Progress, Rung, SearchClock
 from foretrace.search.space import (
     Listed,
-    Refusal,
-    SpaceLimits,
     columns_of,
     plan_space,
-    short_reason,
 )
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
+from foretrace.search.variables import SpaceLimits
 from foretrace.software import TrainingSoftware
-from foretrace.workload import Plan, PlanDraft, Transformer, complete, plan_table, schedule_of
+from foretrace.workload import Plan, PlanDraft, Transformer, complete
 
-_NUM_LEADERS = 3  # that are simulated kernel by kernel
 _OFTEN = 50  # plans between two looks at the clock while bounds are made
 
 
@@ -53,6 +51,8 @@ def searched(
     limits: Limits | None = None,
     where: str | None = None,
     vary: Sequence[str] = (),
+    alone: bool = False,
+    network: NetworkUse = NetworkUse.PRIVATE,
     resume: Path | None = None,
     software: TrainingSoftware | None = None,
     variation: Variation | None = None,
@@ -75,7 +75,9 @@ def searched(
         target: what is best; the shortest step, if left out.
         limits: when to stop; after two minutes, or at a gap of 1 %, if left out.
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70 and days <= 60".
-        vary: more variables to search, of `MORE_VARIABLES`.
+        vary: more variables to search, of `MORE_VARIABLES`, or all of a dimension, of `DIMENSIONS`.
+        alone: look for the best of each dimension alone too, all else as by default.
+        network: as in `estimate`, of plans that are simulated kernel by kernel.
         resume: a file that what is found is kept in, and read from if it is there.
         software: what runs it.
         variation: how times vary, for the longest of steps; as `risk steps`, if left out.
@@ -95,7 +97,8 @@ def searched(
     """
     sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
     machine = with_hosts(machine, max(sizes))
-    costs = costs or software_costs(machine, software)
+    is_shared = network is NetworkUse.SHARED
+    costs = costs or software_costs(unshared(machine) if is_shared else machine, software)
     ground = ModelGround(
         model,
         machine,
@@ -105,9 +108,11 @@ def searched(
         costs=Remembered(Substituted(costs, tuple(rules), machine.chip) if rules else costs),
         inflation=inflation or Inflation(),
         variation=variation,
+        network=network,
     )
     return searched_on(
         ground,
+        alone=alone,
         target=target,
         limits=limits,
         where=where,
@@ -123,6 +128,7 @@ def searched(
 def searched_on(
     ground: SearchGround,
     *,
+    alone: bool = False,
     target: Target | None = None,
     limits: Limits | None = None,
     where: str | None = None,
@@ -137,7 +143,8 @@ def searched_on(
 
     Args:
         ground: plans, their bounds, and how one is simulated.
-        target: as in `searched`, as all that follow.
+        alone: as in `searched`, as all that follow.
+        target: so too.
         limits: so too.
         where: so too.
         resume: so too.
@@ -153,6 +160,7 @@ def searched_on(
     wanted = None if where is None else Constraint.of(where)
     search = _Search(
         ground,
+        alone=alone,
         target=replace(target or Target(), promises=wanted.promises if wanted else ()),
         limits=limits or Limits(),
         wanted=wanted,
@@ -171,6 +179,7 @@ class _Search:
     """One search, and what it is about."""
 
     ground: SearchGround
+    alone: bool = field(kw_only=True)
     target: Target = field(kw_only=True)
     limits: Limits = field(kw_only=True)
     wanted: Constraint | None = field(kw_only=True)
@@ -182,6 +191,8 @@ class _Search:
     over: Mapper = field(init=False)
     listed: Listed = field(init=False)
     refused: dict[int, str] = field(init=False, default_factory=dict)  # when simulated
+    freed: dict[str, list[int]] = field(init=False, default_factory=dict)  # plans, by dimension
+    kernels: dict[int, Looked] = field(init=False, default_factory=dict)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -193,23 +204,14 @@ class _Search:
         clock = SearchClock(self.limits)
         self.listed = self._listed(clock)
         if not self.plans:
-            raise self._nothing()
-        with kept_state(resume, {} if resume is None else self._question()) as self.state:
+            raise self.listed.nothing(self.refused.values(), self.ground.names)
+        with kept_state(
+            resume,
+            {}
+            if resume is None
+            else asked(self.ground, self.plans, self.wanted, version=self.version),
+        ) as self.state:
             return self._found(clock)
-
-    def _question(self) -> dict[str, object]:
-        """All that the answers depend on."""
-        spaces = self.ground.spaces
-        orders = schedule_of(self.plans[0]).orders
-        return {
-            "version": self.version,
-            **self.ground.question(self.plans),
-            "num_ranks": [space.num_ranks for space in spaces],
-            "plan": plan_table(spaces[0].base),
-            "schedule": digest([column.tolist() for column in vars(orders).values()]),
-            "spaces": digest([space.variables for space in spaces]),
-            "where": None if self.wanted is None else self.wanted.text,
-        }
 
     def _found(self, clock: SearchClock) -> PlanSearch:
         history, stopped = list[SearchMoment](), Stopped.INTERRUPTED
@@ -220,6 +222,8 @@ class _Search:
                 chosen = worse.pop(0)
                 stopped = self._best_first(chosen, clock, history)
             self._ends_of_front(clock)
+            if self.alone:
+                self._each_alone(chosen, clock)
         return self._answer(chosen, clock, stopped, tuple(history))
 
     def _ends_of_front(self, clock: SearchClock) -> None:
@@ -231,6 +235,16 @@ class _Search:
             self._best_first(self.target.groups(self.plans, self.listed.peak_bytes)[0], rest, [])
         self.target = target
 
+    def _each_alone(self, chosen: Sequence[int], clock: SearchClock) -> None:
+        """Look for the best of each dimension with all others as by default."""
+        default, took_s = self.beside or self.ground.assumed, clock.spent_s
+        columns = {plan: columns_of(self.plans[plan]) for plan in chosen}
+        freed = {} if default is None else freed_plans(columns_of(default), columns)
+        for at, plans in enumerate(freed.values(), 1):
+            rest = replace(self.limits, time_s=took_s * (at + 1) - clock.spent_s)
+            self._best_first(plans, SearchClock(rest), [])
+        self.freed = {**freed, JOINT: list(chosen)} if freed else {}
+
     def _listed(self, clock: SearchClock) -> Listed:
         total = sum(one.num_combinations for one in self.ground.spaces)
 
@@ -239,13 +253,6 @@ class _Search:
             return not clock.is_over
 
         return self.ground.listed(self.wanted, told)
-
-    def _nothing(self) -> WorkloadError:
-        most = "; ".join(f"{one.count:,} x {one.example}" for one in self._refusals()[:2])
-        return WorkloadError(
-            f"no plan of {self.listed.num_seen:,} can run {' on '.join(self.ground.names)} "
-            f"as asked ({most or 'none was listed in time'}): take more GPUs, or ask for less"
-        )
 
     def _value(self, plan: int, step_ns: int) -> float:
         return self.target.value(self.plans[plan], step_ns)
@@ -295,12 +302,10 @@ class _Search:
     def _assumed(self, chosen: Sequence[int]) -> tuple[float, int] | None:
         """The plan that `estimate` would assume, simulated first: what is found is never worse."""
         assumed = self.ground.assumed
-        number = next((one for one in chosen if self.plans[one] == assumed), None)
-        if number is None:
-            return None
-        self._simulate([number])
-        own_ns = self._times([number]).get(number)
-        return None if own_ns is None else (self._value(number, own_ns), number)
+        numbers = [one for one in chosen if self.plans[one] == assumed][:1]
+        self._simulate(numbers)
+        times = self._times(numbers).items()
+        return next(((self._value(number, own_ns), number) for number, own_ns in times), None)
 
     def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
         """Plans to simulate: as many as there are processes, of those with the lowest bounds."""
@@ -397,21 +402,24 @@ class _Search:
     ) -> PlanSearch:
         state, times = self.state, self._times(chosen)
         if not times and self.refused:
-            raise self._nothing()
+            raise self.listed.nothing(self.refused.values(), self.ground.names)
         if not times:
             raise WorkloadError(
                 "the search was stopped before any plan was simulated: give it more time (--time)"
             )
         ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
         self.progress(Progress(Rung.LEADERS, 0, 1))
+        for among in (set(ranked), *map(set, self.freed.values())):
+            for plan in [one for one in ranked if one in among][: self.ground.num_leaders]:
+                self._looked(plan)
         leaders = sorted(
-            (self._looked(plan) for plan in ranked[:_NUM_LEADERS]),
+            self.kernels.values(),
             key=lambda one: (
                 bool(self.target.broken(one.plan, one.step_ns)),
                 self._value(one.number, one.p95_ns or one.step_ns),
                 one.number,
             ),
-        )
+        )[:NUM_LEADERS]
         best = leaders[0]
         others = [plan for plan in self._left(chosen) if plan not in times]
         is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
@@ -436,24 +444,26 @@ class _Search:
                 bounded=len(state.found[QUICK]),
                 run=len(state.found[RUN]),
                 units=len(state.found[UNITS]),
-                kernels=len(leaders),
+                kernels=len(self.kernels),
                 rank_works=self.ground.num_timed,
             ),
-            refusals=self._refusals(),
+            refusals=self.listed.all_refusals(self.refused.values()),
             pareto=self._pareto(),
             worth=value_table(
                 {plan: columns_of(self.plans[plan]) for plan in (*times, *others)},
                 state.found[UNITS],
                 {plan: state.bound_ns(plan) for plan in (*times, *others)},
             ),
+            alone=best_alone(self.freed, tuple(self.kernels.values()), self._value),
             history=history,
             spent_s=clock.spent_s,
         )
 
-    def _looked(self, plan: int) -> Looked:
-        unit_ns = self.state.known(UNITS, plan)
-        found = self.ground.looked(self.plans[plan], number=plan, unit_ns=unit_ns)
-        return self._told_of(replace(found, p95_ns=self.state.known(P95, plan)))
+    def _looked(self, plan: int) -> None:
+        if plan not in self.kernels:
+            unit_ns = self.state.known(UNITS, plan)
+            found = self.ground.looked(self.plans[plan], number=plan, unit_ns=unit_ns)
+            self.kernels[plan] = self._told_of(replace(found, p95_ns=self.state.known(P95, plan)))
 
     def _told_of(self, one: Looked) -> Looked:
         """With what each objective says of it, and how failures are recovered from."""
@@ -463,13 +473,6 @@ class _Search:
             if objective not in {Objective.STEP, Objective.HEADROOM, Objective.P95}
         }
         return replace(one, figures=figures, recovery=self.target.recovery(one.plan))
-
-    def _refusals(self) -> tuple[Refusal, ...]:
-        """Why plans were left out, when they were listed or when they were simulated."""
-        late = Listed(
-            (), (), 0, tuple(Refusal(short_reason(one), 1, one) for one in self.refused.values())
-        )
-        return Listed.joined((self.listed, late)).refusals
 
     def _held(self, plan: Plan | None) -> Looked | None:
         """A plan that the best is held beside, if it can run."""
@@ -482,8 +485,8 @@ class _Search:
 
     def _pareto(self) -> tuple[Looked, ...]:
         """Of the simulated plans, those that none is better than by all objectives at once."""
-        simulated = [
-            Looked.by_units(
+        simulated = {
+            plan: Looked.by_units(
                 self.plans[plan],
                 step_ns,
                 number=plan,
@@ -492,13 +495,6 @@ class _Search:
             )
             for plan, step_ns in self.state.found[UNITS].items()
             if plan not in self.refused
-        ]
-        figures = {one.number: self.target.front(one) for one in simulated}
-        kept: list[tuple[float, ...]] = []
-        found = []
-        for one in sorted(simulated, key=lambda one: (figures[one.number], one.number)):
-            own = figures[one.number]
-            if not any(all(a <= b for a, b in zip(better, own, strict=True)) for better in kept):
-                kept.append(own)
-                found.append(self._told_of(one))
-        return tuple(found)
+        }
+        best = unbeaten({plan: self.target.front(one) for plan, one in simulated.items()})
+        return tuple(self._told_of(simulated[plan]) for plan in best)

@@ -8,39 +8,32 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations, product
-from typing import Any
+from itertools import product
 
 from foretrace.answer import Plain
 from foretrace.base import ScenarioError, WorkloadError
+from foretrace.search.variables import (
+    MADE,
+    SpaceLimits,
+    Variable,
+    more_of,
+    named,
+    variables,
+)
 from foretrace.workload import (
+    Axis,
     Plan,
     PlanDraft,
-    Recompute,
-    Sharding,
-    Transformer,
-    chunk_layers,
+    axis_sizes,
     with_fields,
 )
 
-_MOST_TENSOR, _MOST_CONTEXT, _MOST_PIPELINE, _MOST_EXPERT = 16, 16, 64, 256
-_MICRO_BATCHES = (1, 2, 4)
-_MOST_CHUNKS = 16
-_MOST_CONTIGUOUS = 64
 _MOST_PLANS = 2_000_000  # combinations: what is listed one by one
 _DEGREES = ("tensor", "context", "pipeline")
 MEMORY = "peak_gb"  # a column of plans whose memory is known
 _DOES_NOT_FIT = "memory does not fit"
-
-
-@dataclass(frozen=True)
-class Variable:
-    """One key of a plan, or several that go together, and what they may be."""
-
-    name: str  # as in tables and constraints
-    choices: tuple[Mapping[str, Any], ...]  # fields of `Plan`
 
 
 @dataclass(frozen=True)
@@ -70,40 +63,29 @@ class PlanSpace:
                 continue
             data, rest = divmod(self.num_ranks, tensor * context * pipeline)
             if rest == 0:
-                fewer = fields.pop(_FEWER_AT_ENDS, None)
-                plan = replace(self.base, data=data, **fields)
-                if fewer is not None:
-                    split = _uneven_layers(plan, *fewer)
-                    if split is None:
-                        continue
-                    plan = replace(plan, layers_of_chunk=split)
-                yield plan
+                made = {name: fields.pop(name, None) for name in MADE}
+                plan: Plan | None = replace(self.base, data=data, **fields)
+                for name, value in made.items():
+                    if plan is not None and value is not None:
+                        plan = MADE[name](plan, value)
+                if plan is not None and self._is_first(plan):
+                    yield plan
+
+    def _is_first(self, plan: Plan) -> bool:
+        """Whether it is the one that stands for all whose ranks stand alike."""
+        sizes = axis_sizes(plan)
+        long = [axis for axis in plan.order if sizes[axis] > 1]
+        if (plan.outer_data or 1) > 1 and long[-1:] == [Axis.DATA]:
+            return False
+        in_turn = iter(long)
+        return plan.order == tuple(
+            next(in_turn) if sizes[axis] > 1 else axis for axis in self.base.order
+        )
 
 
 def _is_flat(fields: Mapping[str, object]) -> bool:
     """Whether a choice of schedules is the one that stands for all without a pipeline."""
     return fields.get("schedule", "1f1b") == "1f1b"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpaceLimits:
-    """What of a job's model bounds the values of variables."""
-
-    num_layers: int
-    num_heads: int | None = None
-    num_experts: int | None = None
-    context: int | None = None  # tokens of a sequence, where nobody states them
-    schedules: tuple[str, ...] = ("1f1b", "gpipe", "zb-h1", "dualpipe")  # of one chunk a stage
-
-    @classmethod
-    def of(cls, model: Transformer) -> SpaceLimits:
-        """Those of a model."""
-        return cls(
-            num_layers=model.num_layers,
-            num_heads=model.attention.num_heads,
-            num_experts=None if model.experts is None else model.experts.count,
-            context=model.context,
-        )
 
 
 def plan_space(
@@ -150,126 +132,15 @@ def space_over(
     Raises:
         WorkloadError: as `plan_space`.
     """
-    more = (_more(name, draft, limits, num_ranks) for name in vary)
-    found = PlanSpace(base, num_ranks, (*_variables(draft, limits, num_ranks), *more))
+    names = (one for name in vary for one in named(name))
+    more = (more_of(name, draft, limits, num_ranks) for name in dict.fromkeys(names))
+    found = PlanSpace(base, num_ranks, (*variables(draft, limits, num_ranks), *more))
     if found.num_combinations > _MOST_PLANS:
         raise WorkloadError(
             f"the space has {found.num_combinations:,} combinations, and a search lists at most "
             f"{_MOST_PLANS:,}: state some keys, as in --tp 8 or --recompute none"
         )
     return found
-
-
-def _variables(draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> Iterator[Variable]:
-    def degrees(most: int) -> list[int]:
-        return [one for one in range(1, most + 1) if num_ranks % one == 0]
-
-    if not draft.states("tensor"):
-        turn_on = not draft.states("sequence_parallel")
-        yield Variable(
-            "tp",
-            tuple(
-                {"tensor": one, **({"sequence_parallel": one > 1} if turn_on else {})}
-                for one in degrees(_MOST_TENSOR)
-                if limits.num_heads is None or limits.num_heads % one == 0
-            ),
-        )
-    if not draft.states("context"):
-        yield _of_field("cp", "context", degrees(_MOST_CONTEXT))
-    if not draft.states("pipeline"):
-        most = min(_MOST_PIPELINE, limits.num_layers + 2)
-        yield _of_field("pp", "pipeline", degrees(most))
-    if limits.num_experts is not None and not draft.states("expert"):
-        most = min(_MOST_EXPERT, limits.num_experts)
-        counts = [one for one in degrees(most) if limits.num_experts % one == 0]
-        alone = {} if draft.states("expert_tensor") else {"expert_tensor": 1}
-        yield Variable("ep", tuple({"expert": one, **alone} for one in counts))
-    if not draft.states("micro_batch"):
-        yield _of_field("micro_batch", "micro_batch", _MICRO_BATCHES)
-    yield from _of_schedules(draft, limits)
-    if not draft.states("sharding"):
-        yield _of_field("sharding", "sharding", tuple(Sharding))
-    if not draft.states("recompute"):
-        yield _of_field("recompute", "recompute", tuple(Recompute))
-
-
-def _of_schedules(draft: PlanDraft, limits: SpaceLimits) -> Iterator[Variable]:
-    chunks = range(2, min(_MOST_CHUNKS, limits.num_layers) + 1)
-    if not draft.states("schedule"):
-        names = limits.schedules
-        if draft.states("num_chunks"):
-            is_one = draft.plan().num_chunks == 1
-            names = names if is_one else ("interleaved",)
-            yield _of_field("schedule", "schedule", names)
-            return
-        plain = [{"schedule": name, "num_chunks": 1} for name in names]
-        several = [{"schedule": "interleaved", "num_chunks": one} for one in chunks]
-        yield Variable("schedule", (*plain, *several))
-    elif not draft.states("num_chunks") and draft.plan().schedule == "interleaved":
-        yield _of_field("schedule", "num_chunks", list(chunks))
-
-
-_FEWER_AT_ENDS = "fewer_at_ends"  # in the place of `Plan.layers_of_chunk`, which follows from it
-_FIELDS = {  # of `Plan`, by the variable's name
-    "order": "order",
-    "contiguous": "contiguous",
-    "shard_ranks": "shard_ranks",
-    "overlap": "overlap",
-    "precision": "precision",
-    "layers": "layers_of_chunk",
-}
-MORE_VARIABLES = tuple(_FIELDS)
-
-
-def _more(name: str, draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> Variable:
-    """A variable that is searched where that is asked for."""
-    if name not in _FIELDS:
-        raise WorkloadError(
-            f"no variable is called {name!r}: besides those that are always searched there are "
-            f"{', '.join(_FIELDS)}"
-        )
-    field, plan = _FIELDS[name], draft.plan()
-    if any(one.partition(".")[0] == field for one in draft.stated):
-        raise WorkloadError(f"{name} is stated, and so there is nothing to search: leave one out")
-    sizes = [2**at for at in range(1, num_ranks.bit_length()) if num_ranks % 2**at == 0]
-    if name == "order":  # tensor ranks stay neighbours
-        inner, *others = plan.order
-        return _of_field(name, field, [(inner, *rest) for rest in permutations(others)])
-    if name == "contiguous":
-        return _of_field(name, field, [None, *(size for size in sizes if size <= _MOST_CONTIGUOUS)])
-    if name == "shard_ranks":
-        return _of_field(name, field, [None, *sizes])
-    if name == "overlap":
-        flags = ("pipeline", "gradients", "parameters")
-        choices = product((True, False), repeat=len(flags))
-        values = [replace(plan.overlap, **dict(zip(flags, one, strict=True))) for one in choices]
-        return _of_field(name, field, values)
-    if name == "precision":
-        formats = dict.fromkeys((plan.precision.products, "fp8"))
-        return _of_field(name, field, [replace(plan.precision, products=one) for one in formats])
-    ends = [one for one in product(range(3), repeat=2) if any(one)]
-    uneven = tuple({_FEWER_AT_ENDS: (*one, limits.num_layers)} for one in ends)
-    return Variable(name, ({_FEWER_AT_ENDS: None}, *uneven))
-
-
-def _uneven_layers(plan: Plan, first: int, last: int, num_layers: int) -> tuple[int, ...] | None:
-    """Layers of chunks of which the first and the last have fewer; `None` where that is none.
-
-    What does not come out even the chunks between have, the first of them.
-    """
-    parts = plan.pipeline * plan.num_chunks
-    most, rest = divmod(num_layers + first + last, parts)
-    if most < max(first, last) or rest > parts - 2:
-        return None
-    found = [most + (0 < at <= rest) for at in range(parts)]
-    found[0] -= first
-    found[-1] -= last
-    even = chunk_layers(replace(plan, layers_of_chunk=None), num_layers)
-    return None if tuple(found) == even else tuple(found)
-
-
-def _of_field(name: str, field: str, values: Sequence[object]) -> Variable:
-    return Variable(name, tuple({field: value} for value in values))
 
 
 def columns_of(plan: Plan) -> dict[str, int | str]:
@@ -287,7 +158,11 @@ def columns_of(plan: Plan) -> dict[str, int | str]:
         "sharding": plan.sharding.value,
         "recompute": plan.recompute.value,
         "order": "-".join(axis.value for axis in plan.order),
+        "outer_dp": plan.outer_data or 1,
+        "experts": plan.expert_stride or 1,
         "contiguous": str(plan.contiguous or "pp"),
+        "buckets": str(plan.bucket_bytes or "rule"),
+        "reduced": plan.precision.reduced,
         "shard_ranks": plan.shard_ranks or 0,
         "overlap": "+".join(name for name, on in vars(plan.overlap).items() if on),
         "precision": plan.precision.products,
@@ -321,6 +196,19 @@ class Listed:
     peak_bytes: tuple[int | None, ...]  # of the fullest stage; `None`: not known
     num_seen: int
     refusals: tuple[Refusal, ...]  # the most frequent first
+
+    def all_refusals(self, late: Iterable[str]) -> tuple[Refusal, ...]:
+        """Why plans were left out, when they were listed or, later, when they were simulated."""
+        refused = tuple(Refusal(short_reason(one), 1, one) for one in late)
+        return Listed.joined((self, Listed((), (), 0, refused))).refusals
+
+    def nothing(self, late: Iterable[str], on: Sequence[str]) -> WorkloadError:
+        """That none of them can run on what is named."""
+        most = "; ".join(f"{one.count:,} x {one.example}" for one in self.all_refusals(late)[:2])
+        return WorkloadError(
+            f"no plan of {self.num_seen:,} can run {' on '.join(on)} "
+            f"as asked ({most or 'none was listed in time'}): take more GPUs, or ask for less"
+        )
 
     @classmethod
     def joined(cls, several: Sequence[Listed]) -> Listed:

@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.groups import group_size as group_size
     from foretrace.workload.plan.groups import groups_of as groups_of
     from foretrace.workload.plan.groups import nearest_divisor as nearest_divisor
+    from foretrace.workload.plan.groups import rank_at as rank_at
     from foretrace.workload.plan.groups import ranks_of as ranks_of
     from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
     from foretrace.workload.plan.groups import shard_size as shard_size

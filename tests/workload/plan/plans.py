@@ -18,12 +18,15 @@ def plans(draw: st.DrawFn) -> Plan:
     in_stage = tensor * context * data
     expert_tensor = draw(st.sampled_from(divisors(in_stage)))
     is_mirrored = pipeline % 2 == 0 and draw(st.booleans())
+    expert = draw(st.sampled_from(divisors(in_stage // expert_tensor)))
     return Plan(
         tensor=tensor,
         context=context,
         data=data,
         pipeline=pipeline,
-        expert=draw(st.sampled_from(divisors(in_stage // expert_tensor))),
+        expert=expert,
+        outer_data=draw(st.sampled_from([None, *divisors(data)])),
+        expert_stride=draw(st.sampled_from(divisors(in_stage // expert_tensor // expert))),
         expert_tensor=expert_tensor,
         order=tuple(draw(st.permutations(list(Axis)))),
         schedule="dualpipe" if is_mirrored else "1f1b",

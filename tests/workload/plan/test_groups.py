@@ -13,6 +13,7 @@ from foretrace.workload import (
     coordinates,
     group_size,
     groups_of,
+    rank_at,
     ranks_of,
     stage_of,
 )
@@ -85,12 +86,16 @@ def test_the_innermost_axis_counts_fastest(plan: Plan) -> None:
     ]
     assert sizes == [plan.tensor, plan.context, plan.data, plan.pipeline]
 
+    inner = plan.data // (plan.outer_data or 1)
     for rank in range(plan.num_ranks):
+        along = coordinates(plan, rank)
         place, stride = 0, 1
         for axis in plan.order:
-            place += coordinates(plan, rank)[axis] * stride
-            stride *= sizes[list(Axis).index(axis)]
-        assert place == rank
+            size = inner if axis is Axis.DATA else sizes[list(Axis).index(axis)]
+            place += along[axis] % size * stride
+            stride *= size
+        assert place + along[Axis.DATA] // inner * stride == rank
+        assert rank_at(plan, along) == rank
 
 
 def test_groups_are_those_of_megatrons_own_example() -> None:

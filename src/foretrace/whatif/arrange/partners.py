@@ -10,8 +10,6 @@ from foretrace.whatif.arrange.source import RecordedNodes
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, NewJob
 from foretrace.workload import Group, groups_of
 
-_GRID = ("tensor", "context", "data", "pipeline", "expert", "expert_tensor", "shard_ranks", "order")
-
 
 @dataclass(frozen=True)
 class Communicator:
@@ -48,7 +46,7 @@ class Partners:
         self._job = job
         self._groups: dict[Group, dict[int, tuple[int, ...]]] = {}
         old, new = source.program.plan, job.plan
-        is_same_grid = all(getattr(old, name) == getattr(new, name) for name in _GRID)
+        is_same_grid = old.places == new.places
         # Under the same degrees ranks meet whom they met, whatever the plan was read from.
         self._met = source.roles.recorded if is_same_grid else {}
         self.notes: dict[str, None] = {}

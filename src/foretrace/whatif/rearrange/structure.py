@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -10,7 +10,16 @@ from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Coordinates
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Axis, Pass, Plan, Schedule, axis_sizes, chunk_layers, schedule_of
+from foretrace.workload import (
+    Axis,
+    Pass,
+    Plan,
+    Schedule,
+    axis_sizes,
+    chunk_layers,
+    rank_at,
+    schedule_of,
+)
 
 # Fields of a plan that change which work is done where; all others change sizes alone, or
 # nothing that a recording shows.
@@ -22,6 +31,8 @@ _FIELDS = (
     "expert",
     "expert_tensor",
     "order",
+    "outer_data",
+    "expert_stride",
     "num_microbatches",
     "schedule",
     "num_chunks",
@@ -197,12 +208,7 @@ def _kept(recorded: Sequence[int], after: int) -> list[tuple[int, int]]:
 
 def rank_of(plan: Plan, coordinates: Coordinates) -> int:
     """The number of the rank at a place of the grid: it counts along the plan's order."""
-    sizes: Mapping[Axis, int] = axis_sizes(plan)
-    rank, stride = 0, 1
-    for axis in plan.order:
-        rank += stride * coordinates.along(axis)
-        stride *= sizes[axis]
-    return rank
+    return rank_at(plan, {axis: coordinates.along(axis) for axis in Axis})
 
 
 def divides_layers(before: Scenario, after: Scenario) -> bool:

@@ -59,6 +59,8 @@ def plan_of_blocks(plan: Plan) -> Plan:
         name="",
         path=None,
         contiguous=None,
+        outer_data=None,
+        expert_stride=None,
         sharding=Sharding.NONE if sharding is Sharding.ZERO1 else sharding,
         shard_ranks=None,
         # What is behind all units.

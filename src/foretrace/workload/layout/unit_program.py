@@ -172,10 +172,7 @@ class UnitPrograms:
 
     def places(self, plan: Plan) -> PlacedExchanges:
         """Where ranks of a plan stand."""
-        key = (
-            *(plan.tensor, plan.context, plan.data, plan.pipeline, plan.order, plan.expert),
-            *(plan.expert_tensor, plan.shard_ranks, plan.schedule == "dualpipe"),
-        )
+        key = (*plan.places, plan.schedule == "dualpipe")
         if key not in self._places:
             self._places[key] = PlacedExchanges(plan, self.tables, self.timing)
         return self._places[key]

@@ -1,8 +1,9 @@
 """Which ranks communicate with each other under a plan.
 
-Rank numbers count along `plan.order`. Experts look at the ranks of one stage anew: in the order
-of their numbers, the innermost `expert_tensor` divide one expert, the next `expert` of those hold
-different experts, and what remains holds the same ones.
+Rank numbers count along `plan.order`, then over the parts of DATA that stand outermost. Experts
+look at the ranks of one stage anew: in the order
+of their numbers, the innermost `expert_tensor` divide one expert, the next `expert_stride` of those
+hold the same ones, the next `expert` different ones, and what remains the same ones again.
 
 Source:
     `RankGenerator` of Megatron-LM's `parallel_state`; for SHARD within DATA its distributed
@@ -112,21 +113,30 @@ def coordinates(plan: Plan, rank: int) -> Mapping[Axis, int]:
         ValueError: if there is no such rank.
     """
     _check_rank(plan, rank)
-    sizes = axis_sizes(plan)
-    found = {}
-    for axis in plan.order:
-        rank, found[axis] = divmod(rank, sizes[axis])
+    found = dict.fromkeys(Axis, 0)
+    strides = dict.fromkeys(Axis, 1)
+    for axis, size in innermost_first(plan):
+        rank, along = divmod(rank, size)
+        found[axis] += along * strides[axis]
+        strides[axis] *= size
     return found
+
+
+def rank_at(plan: Plan, along: Mapping[Axis, int]) -> int:
+    """The rank that stands there along every axis: `coordinates` backwards."""
+    left, rank, stride = dict(along), 0, 1
+    for axis, size in innermost_first(plan):
+        left[axis], here = divmod(left[axis], size)
+        rank += stride * here
+        stride *= size
+    return rank
 
 
 def replica_of_rank(plan: Plan) -> Int64s:
     """Which data-parallel copy of the model every rank belongs to; int64[ranks], from 0."""
-    grid = _grid(plan)
-    axis = tuple(reversed(plan.order)).index(Axis.DATA)
-    shape = [1] * grid.ndim
-    shape[axis] = plan.data
+    along_data = _along(plan, (Axis.DATA,))
     found = np.empty(plan.num_ranks, np.int64)
-    found[grid] = np.arange(plan.data).reshape(shape)
+    found[along_data] = np.arange(plan.data)
     return found
 
 
@@ -144,12 +154,21 @@ def _check_rank(plan: Plan, rank: int) -> None:
         raise ValueError(f"rank must be 0 to {plan.num_ranks - 1} under this plan, got {rank}")
 
 
-def _grid(plan: Plan) -> Int64s:
-    """Every rank at its place; the axes are those of `plan.order`, outermost first."""
-    _check_ranks(plan)
-    sizes = axis_sizes(plan)
-    shape = [sizes[axis] for axis in reversed(plan.order)]
-    return np.arange(plan.num_ranks, dtype=np.int64).reshape(shape)
+def innermost_first(plan: Plan) -> list[tuple[Axis, int]]:
+    """Axes with their sizes, as rank numbers count along them; DATA twice if some is outermost.
+
+    Raises:
+        WorkloadError: if what is to be outermost does not divide DATA.
+    """
+    outer = plan.outer_data or 1
+    if plan.data % outer:
+        raise WorkloadError(
+            f"outer_dp {outer} does not divide dp {plan.data}: "
+            f"{nearest_divisor(plan.data, outer)} would"
+        )
+    sizes = {**axis_sizes(plan), Axis.DATA: plan.data // outer}
+    own = [(axis, sizes[axis]) for axis in plan.order]
+    return [*own, (Axis.DATA, outer)] if outer > 1 else own
 
 
 def _check_ranks(plan: Plan) -> None:
@@ -162,12 +181,13 @@ def _check_ranks(plan: Plan) -> None:
 
 def _along(plan: Plan, axes: tuple[Axis, ...]) -> Int64s:
     """Groups whose ranks differ along these axes alone."""
-    outermost_first = tuple(reversed(plan.order))
-    inside = [place for place, axis in enumerate(outermost_first) if axis in axes]
-    outside = [place for place, axis in enumerate(outermost_first) if axis not in axes]
-    sizes = axis_sizes(plan)
-    size = math.prod(sizes[axis] for axis in axes)
-    return _grid(plan).transpose(outside + inside).reshape(-1, size)
+    _check_ranks(plan)
+    outermost_first = innermost_first(plan)[::-1]
+    inside = [place for place, (axis, _) in enumerate(outermost_first) if axis in axes]
+    outside = [place for place, (axis, _) in enumerate(outermost_first) if axis not in axes]
+    grid = np.arange(plan.num_ranks, dtype=np.int64).reshape([size for _, size in outermost_first])
+    size = math.prod(outermost_first[place][1] for place in inside)
+    return grid.transpose(outside + inside).reshape(-1, size)
 
 
 def _mirrors(plan: Plan) -> Int64s:
@@ -213,16 +233,25 @@ def _checked_experts(plan: Plan) -> int:
             f"etp {tensor}, ep {nearest_divisor(ranks // max(tensor, 1), plan.expert)} "
             "would"
         )
+    stride, copies = plan.expert_stride or 1, ranks // size
+    if copies % stride:
+        raise WorkloadError(
+            f"expert_stride {stride} does not divide the {copies} ranks with the same experts: "
+            f"{nearest_divisor(copies, stride)} would"
+        )
     return tensor
 
 
 def _experts(plan: Plan, group: Group) -> Int64s:
     tensor = _checked_experts(plan)
     stages = _along(plan, (Axis.TENSOR, Axis.CONTEXT, Axis.DATA))
-    # Axes: stage, copies of the same experts, different experts, parts of one expert.
-    split = stages.reshape(len(stages), -1, plan.expert, tensor)
-    inside = {Group.EXPERT_TENSOR: 3, Group.EXPERT: 2, Group.EXPERT_DATA: 1}[group]
-    return np.moveaxis(split, inside, 3).reshape(-1, split.shape[inside])
+    stride = plan.expert_stride or 1
+    # Axes: stage, copies of the same experts, different experts, copies again, parts of one.
+    split = stages.reshape(len(stages), -1, plan.expert, stride, tensor)
+    if group is Group.EXPERT_DATA:
+        return np.moveaxis(split, (1, 3), (3, 4)).reshape(-1, split.shape[1] * stride)
+    inside = {Group.EXPERT_TENSOR: 4, Group.EXPERT: 2}[group]
+    return np.moveaxis(split, inside, 4).reshape(-1, split.shape[inside])
 
 
 def nearest_divisor(number: int, wanted: int) -> int:

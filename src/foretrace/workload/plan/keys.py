@@ -104,6 +104,8 @@ _OWN = (
         "order",
         expected=f"a list of {', '.join(Axis)} in some order",
     ),
+    DescriptionKey("outer_dp", Count, "parallelism", "outer_data"),
+    DescriptionKey("expert_stride", Count, "parallelism", "expert_stride"),
     DescriptionKey("sequence_parallel", bool, "parallelism", "sequence_parallel"),
     DescriptionKey("context_exchange", ContextExchange, "parallelism", "context_exchange"),
     DescriptionKey("micro_batch", Count, "batch", "micro_batch"),

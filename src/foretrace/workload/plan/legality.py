@@ -21,6 +21,7 @@ from foretrace.workload.plan.groups import (
     axis_sizes,
     expert_tensor_size,
     group_size,
+    innermost_first,
     nearest_divisor,
 )
 from foretrace.workload.plan.of_program import problems_of_program
@@ -47,6 +48,8 @@ _SIZES = (
     ("num_chunks", "chunks"),
     ("contiguous", "contiguous"),
     ("expert_tensor", "etp"),
+    ("outer_data", "outer_dp"),
+    ("expert_stride", "expert_stride"),
     ("shard_ranks", "ranks of [sharding]"),
     ("bucket_bytes", "bucket_bytes"),
 )
@@ -67,6 +70,7 @@ def check_plan(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None =
         raise WorkloadError(f"plan {plan.name!r}: {problem}" if plan.name else problem)
     if isinstance(model, Transformer | ModuleProgram):
         chunk_layers(plan, model.num_layers)
+    innermost_first(plan)
     group_size(plan, Group.EXPERT)
     group_size(plan, Group.SHARD)
     check_order(plan)

@@ -194,6 +194,11 @@ class Plan:
     expert: int = 1  # ranks that divide the experts, among those of tensor, context and data
     expert_tensor: int | None = None  # ranks that divide one expert; `None`: as `tensor`
     order: tuple[Axis, ...] = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
+    # Parts of `data` that stand outside of all axes, as copies of a sharded model in several
+    # buildings do; `None`: all of it stands where `order` says.
+    outer_data: int | None = None
+    # Ranks with the same experts that stand between two of EXPERT; `None`: 1, they are neighbours.
+    expert_stride: int | None = None
 
     micro_batch: int = 1  # sequences
     global_batch: int = 1  # sequences of one step, over all ranks of DATA
@@ -234,6 +239,14 @@ class Plan:
     def num_ranks(self) -> int:
         """Ranks of the whole job."""
         return self.tensor * self.context * self.data * self.pipeline
+
+    @property
+    def places(self) -> tuple[object, ...]:
+        """All that says which ranks are in which group."""
+        return (
+            *(self.tensor, self.context, self.data, self.pipeline, self.order, self.outer_data),
+            *(self.expert, self.expert_tensor, self.expert_stride, self.shard_ranks),
+        )
 
     @property
     def last_chunk(self) -> int:

@@ -1,0 +1,93 @@
+"""`Alone`: the best plan where one dimension of a space is free, beside all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from foretrace.answer import Column, Plain, Table, Unit
+from foretrace.search.looked import Looked
+from foretrace.search.variables import DIMENSIONS
+
+JOINT, _NONE = "all", "none"
+
+
+@dataclass(frozen=True)
+class Alone(Plain):
+    """The best plan with all as by default but one dimension of the space."""
+
+    json_also = ("gain_share",)
+    json_names: ClassVar = {"dimension": "free"}
+
+    dimension: str  # that is free; "none": the default itself; "all": the joint optimum
+    best: Looked
+    num_plans: int
+    default_ns: int
+
+    @property
+    def gain_share(self) -> float:
+        """Of the default's speed."""
+        return self.default_ns / self.best.step_ns - 1
+
+    @property
+    def words(self) -> str:
+        """Where its ranks stand, what they do when, and how they exchange."""
+        return ", ".join((self.best.summary, *self.best.placement_words))
+
+
+def freed_plans(
+    default: Mapping[str, object], columns: Mapping[int, Mapping[str, object]]
+) -> dict[str, list[int]]:
+    """Plans that are as by default but for one dimension, the default first; none without it.
+
+    Args:
+        default: columns of the plan that is one.
+        columns: of every plan of the space.
+    """
+    found = {_NONE: [plan for plan, own in columns.items() if own == default]}
+    for name, free in DIMENSIONS.items():
+        held = default.keys() - set(free)
+        alike = [
+            plan for plan, own in columns.items() if all(own[key] == default[key] for key in held)
+        ]
+        if len(alike) > 1:
+            found[name] = alike
+    return found if found[_NONE] else {}
+
+
+def best_alone(
+    freed: Mapping[str, Sequence[int]],
+    looked: Sequence[Looked],
+    value: Callable[[int, int], float],
+) -> tuple[Alone, ...]:
+    """The best of each dimension, of plans that were simulated kernel by kernel.
+
+    Args:
+        freed: plans of each, the default first.
+        looked: those simulated.
+        value: what is best of a plan and its step, the smaller the better.
+    """
+    found: list[Alone] = []
+    for name, plans in freed.items():
+        own = set(plans)
+        among = [one for one in looked if one.number in own]
+        if among:
+            best = min(among, key=lambda one: value(one.number, one.step_ns))
+            default_ns = found[0].default_ns if found else best.step_ns
+            found.append(Alone(name, best, len(plans), default_ns))
+    return tuple(found)
+
+
+def alone_table(rows: Sequence[Alone]) -> Table:
+    """A row for each dimension."""
+    return Table.of(
+        "alone",
+        rows,
+        Column("dimension", "free", Unit.WORD),
+        Column("step_ns", value="best.step_ns", unit=Unit.MS),
+        Column("gain_share", "faster", Unit.SIGNED_SHARE),
+        Column("num_plans", "plans"),
+        Column("words", "best", Unit.WORD),
+        title="all as by default but one dimension, beside all at once",
+    )
