@@ -97,13 +97,15 @@ def inputs() -> Mapping[str, Input]:
 
 
 def kinds() -> Mapping[str, tuple[str, ...]]:
-    """Names of inputs, by what they are."""
+    """Names of inputs, by what they are; makes none."""
     recordings = ("one rank", "two ranks", "sync events", "older", "cpu")
     graphs = ("execution trace", "chakra")
     return {
         "recordings": recordings,
         "graphs": graphs,
-        "descriptions": tuple(name for name in inputs() if name not in (*recordings, *graphs)),
+        "descriptions": tuple(
+            name for name in (*_MAKERS, *_described()) if name not in (*recordings, *graphs)
+        ),
     }
 
 

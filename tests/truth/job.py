@@ -91,7 +91,7 @@ class Job:
         items = self.structure.ranks[rank]
         # A rank's nodes are numbered in the order of its program, across its threads.
         launched = (
-            self._end[each.node]
+            self.ends_ns[each.node]
             for each in items.operations
             if span.begin < items.calls[each.call].node < span.end
         )
@@ -112,12 +112,14 @@ class Job:
         )
 
     @cached_property
-    def _start(self) -> list[int]:
+    def starts_ns(self) -> list[int]:
+        """Start of every node, on the true clock."""
         listed: list[int] = self.times.start_ns.tolist()
         return listed
 
     @cached_property
-    def _end(self) -> list[int]:
+    def ends_ns(self) -> list[int]:
+        """End of every node, on the true clock."""
         listed: list[int] = self.times.end_ns.tolist()
         return listed
 
@@ -133,11 +135,11 @@ class Job:
 
     def moment_ns(self, node: int, part: int) -> int:
         """A place inside a host segment, `part` of 64, on the true clock."""
-        return self._start[node] + (self._end[node] - self._start[node]) * part // 64
+        return self.starts_ns[node] + (self.ends_ns[node] - self.starts_ns[node]) * part // 64
 
     def call_begin_ns(self, node: int) -> int:
         """When a host thread gets to a call: its first edge is the host's order."""
-        return self._end[self._predecessor[self._first_edge[node]]]
+        return self.ends_ns[self._predecessor[self._first_edge[node]]]
 
     def calls(self, rank: int) -> Iterator[TrueCall]:
         """Every runtime call of a rank, in the order of the program."""
@@ -149,8 +151,8 @@ class Job:
                 name=call.name,
                 thread=thread_id(rank, call.thread),
                 start_ns=begin,
-                end_ns=self._end[call.node],
-                waited_ns=self._start[call.node] - begin,
+                end_ns=self.ends_ns[call.node],
+                waited_ns=self.starts_ns[call.node] - begin,
             )
 
     def operations(self, rank: int) -> Iterator[TrueOperation]:
@@ -163,8 +165,8 @@ class Job:
                 family=each.family,
                 category=each.category,
                 stream=each.stream,
-                start_ns=self._start[each.arrive],
-                end_ns=self._end[each.node],
+                start_ns=self.starts_ns[each.arrive],
+                end_ns=self.ends_ns[each.node],
                 collective=each.collective,
                 block=each.belongs_to,
             )
@@ -177,11 +179,11 @@ class Job:
     def _true_collective(self, each: Collective) -> TrueCollective:
         members = []
         for rank in sorted(each.expected):
-            arrival = self._start[each.arrives[rank]]
-            begin = arrival if each.hub < 0 else self._end[each.hub]
+            arrival = self.starts_ns[each.arrives[rank]]
+            begin = arrival if each.hub < 0 else self.ends_ns[each.hub]
             if each.is_exchange:
-                begin = max(self._end[self._predecessor[slot]] for slot in each.slots[rank])
-            end = self._end[each.finishes[rank]]
+                begin = max(self.ends_ns[self._predecessor[slot]] for slot in each.slots[rank])
+            end = self.ends_ns[each.finishes[rank]]
             correlation = each.correlations[rank]
             members.append(TrueMember(rank, correlation, arrival, begin - arrival, end - begin))
         return TrueCollective(
@@ -226,7 +228,7 @@ class Job:
 
     def _delay_ns(self, edge: int, low: int, high: int) -> int:
         lag = self._lag
-        ready = [self._end[self._predecessor[at]] + lag[at] for at in range(low, high)]
+        ready = [self.ends_ns[self._predecessor[at]] + lag[at] for at in range(low, high)]
         others = ready[: edge - low] + ready[edge - low + 1 :]
         return max(0, ready[edge - low] - max(others, default=0))
 
@@ -242,7 +244,7 @@ class Job:
             crosses = before.thread != after.thread
             kind = Dependency.THREAD if crosses else Dependency.HOST
             if kind in kinds:
-                between_ns = self.call_begin_ns(after.node) - self._end[before.node]
+                between_ns = self.call_begin_ns(after.node) - self.ends_ns[before.node]
                 source, target = (rank, before.correlation), (rank, after.correlation)
                 edges.append(TrueEdge(kind, source, target, between_ns))
         return edges

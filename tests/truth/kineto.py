@@ -64,8 +64,8 @@ class Renderer:
         self.shift_ns = shift_ns
         self.shift_id = shift_id
         self.shift_step = shift_step
-        self.end_ns = job.times.end_ns.tolist()
-        self.start_ns = job.times.start_ns.tolist()
+        self.end_ns = job.ends_ns
+        self.start_ns = job.starts_ns
 
     # -- moments -------------------------------------------------------------------------------
 
@@ -363,11 +363,11 @@ def tail(rank: int) -> str:
 
 def text(job: Job, rank: int, *, shuffle_seed: int | None = None) -> str:
     """One rank's file; with a seed its events stand in random order."""
-    last_ns = max(job.times.end_ns[each.node] for each in job.structure.ranks[rank].calls)
+    last_ns = max(job.ends_ns[each.node] for each in job.structure.ranks[rank].calls)
     lines = [
         *Renderer(job, rank).events(),
         *_metadata(job, rank),
-        *_frame(job, rank, int(last_ns)),
+        *_frame(job, rank, last_ns),
     ]
     if shuffle_seed is not None:
         random.Random(shuffle_seed).shuffle(lines)
