@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.recipes.package import COMMAND, copied, printed
 from tests.truth import JobConfig, make_job, write
 
 MODULE = '''
@@ -89,11 +86,10 @@ print(repr(found))
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package with the analysis: one new file, and one line in another."""
     folder = tmp_path_factory.mktemp("package")
-    shutil.copytree(repository / "src" / "foretrace", folder / "foretrace")
-    analyze = folder / "foretrace" / "analyze"
+    analyze = copied(folder) / "analyze"
     (analyze / "idle_spread.py").write_text(MODULE.lstrip(), encoding="utf-8")
     listed = (analyze / "questions.py").read_text(encoding="utf-8")
     place = listed.index("    from foretrace.analyze.operators import")
@@ -109,19 +105,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(package: Path, *arguments: object) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(package), "COLUMNS": "80"}
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-COMMAND = ("-c", "from foretrace.cli import main; main()")
-
-
 def test_it_is_a_verb_a_frame_and_a_notebooks_display(package: Path, run_folder: Path) -> None:
-    shown = python(package, "-c", PYTHON, run_folder)
+    shown = printed(package, "-c", PYTHON, run_folder)
 
     assert shown.startswith("<Spread: rank ")
 
@@ -129,9 +114,9 @@ def test_it_is_a_verb_a_frame_and_a_notebooks_display(package: Path, run_folder:
 def test_it_is_a_command_with_options_and_json(package: Path, run_folder: Path) -> None:
     line = (*COMMAND, "idle-spread", run_folder, "--no-cache")
 
-    found = json.loads(python(package, *line, "--json", "--above", "1"))
-    table = python(package, *line, "--replayed", "--step", "5")
-    told = python(package, *COMMAND, "idle-spread", "--help")
+    found = json.loads(printed(package, *line, "--json", "--above", "1"))
+    table = printed(package, *line, "--replayed", "--step", "5")
+    told = printed(package, *COMMAND, "idle-spread", "--help")
 
     assert {*found["rows"][0]} == {"rank", "idle_ns"}
     assert table.splitlines()[0].endswith("replayed")
@@ -142,7 +127,7 @@ def test_it_is_a_command_with_options_and_json(package: Path, run_folder: Path) 
 def test_it_has_a_section_on_the_page(package: Path, run_folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
 
-    python(package, *COMMAND, "report", run_folder, "--no-cache", "-o", page)
+    printed(package, *COMMAND, "report", run_folder, "--no-cache", "-o", page)
 
     html = page.read_text(encoding="utf-8")
     assert '<section id="idle-spread"' in html

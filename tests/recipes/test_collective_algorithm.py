@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.recipes.package import copied, printed
 
 BEST = (
     "    best_ns: Float64s = np.minimum(np.minimum(with_flags_ns, with_few_ns), with_fences_ns)\n"
@@ -40,18 +38,18 @@ print(*collective_costs(asked, load_machine("dgx-h100")).duration_ns.tolist())
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with the algorithm: a term and its constant in one file, its value in those fitted."""
     folder = tmp_path_factory.mktemp("package")
-    shutil.copytree(repository / "src" / "foretrace", folder / "foretrace")
-    domain = folder / "foretrace" / "cost" / "network" / "domain.py"
+    cost = copied(folder) / "cost"
+    domain = cost / "network" / "domain.py"
     text = domain.read_text(encoding="utf-8")
     assert BEST in text
     text = text.replace(BEST, BEST + DOUBLING).replace(
         "CONSTANTS = (\n", f"CONSTANTS = (\n{CONSTANT}"
     )
     domain.write_text(text, encoding="utf-8")
-    for fitted in (folder / "foretrace" / "cost" / "constants").glob("collectives-*.toml"):
+    for fitted in (cost / "constants").glob("collectives-*.toml"):
         written = fitted.read_text(encoding="utf-8")
         value = "values = { doubling_hop_ns = 100.0, start_ns"
         fitted.write_text(re.sub(r"values = \{ start_ns", value, written), encoding="utf-8")
@@ -60,15 +58,7 @@ def package(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
 
 def durations(package: Path, collective: str) -> list[int]:
     """What 1 KiB and 1 GiB take."""
-    done = subprocess.run(
-        [sys.executable, "-c", COSTS, collective],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(package)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [round(float(one)) for one in done.stdout.split()]
+    return [round(float(one)) for one in printed(package, "-c", COSTS, collective).split()]
 
 
 def test_the_algorithm_is_taken_where_it_is_the_shortest_and_nowhere_else(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.recipes.package import COMMAND, copied, printed, tried
 
 ORDER = '''
 
@@ -39,11 +37,10 @@ print(*steps)
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package with the schedule: a function in one file, a name in another."""
     folder = tmp_path_factory.mktemp("package")
-    shutil.copytree(repository / "src" / "foretrace", folder / "foretrace")
-    schedules = folder / "foretrace" / "workload" / "schedule"
+    schedules = copied(folder) / "workload" / "schedule"
     with (schedules / "orders.py").open("a", encoding="utf-8") as file:
         file.write(ORDER)
     text = (schedules / "catalogue.py").read_text(encoding="utf-8")
@@ -53,25 +50,15 @@ def package(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     return folder
 
 
-def python(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(package), "COLUMNS": "80"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
 def test_a_plan_names_it_and_its_step_is_simulated(package: Path) -> None:
-    done = python(package, "-c", PYTHON)
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["1f1b", "pairs", "gpipe"]
+    assert printed(package, "-c", PYTHON).split() == ["1f1b", "pairs", "gpipe"]
 
 
 def test_a_command_knows_it(package: Path) -> None:
     line = "estimate --model llama3.2-1b --machine dgx-h100 --pp 4 --global-batch 8 --sequence 512"
-    code = "from foretrace.cli import main; main()"
 
-    known = python(package, "-c", code, *line.split(), "--schedule", "pairs")
-    unknown = python(package, "-c", code, *line.split(), "--schedule", "triples")
+    known = tried(package, *COMMAND, *line.split(), "--schedule", "pairs")
+    unknown = tried(package, *COMMAND, *line.split(), "--schedule", "triples")
 
     assert "schedule pairs" in known.stdout
     assert unknown.returncode == 1

@@ -135,20 +135,20 @@ class CompiledLoop:
     def _ready(self, form: Form, arguments: tuple[Any, ...]) -> LoadedCode:
         """Machine code for arguments of a form: kept, or made now and kept."""
         stamps = repr(sorted(_stamps(self.function.__module__)))
-        places = [folder / self._file_name(form) for folder in _folders(self.function.__module__)]
+        places = [*self._places(form)]
         kept = next((one for path in places if (one := _read(path)) and one.stamps == stamps), None)
         if kept is None:
             kept = self._made(arguments, stamps)
             _keep(kept, places)
         return LoadedCode(kept, [*_types(arguments)])
 
-    def _file_name(self, form: Form) -> str:
-        """Name of the file for a form, on this kind of processor, by this version of numba."""
-        function = self.function
-        where = function.__code__.co_filename
-        made_for = repr((where, function.__qualname__, self.options, form, _platform())).encode()
-        digest = blake2b(made_for, digest_size=_DIGEST_BYTES).hexdigest()
-        return f"{Path(where).stem}.{function.__name__}-{digest}.code"
+    def _places(self, form: Form) -> Iterator[Path]:
+        """Files for a form, on this kind of processor, by this version of numba; the best first."""
+        module, name = self.function.__module__, self.function.__qualname__
+        for folder, installation in _folders(module):
+            made_for = repr((module, name, self.options, form, _platform(), installation)).encode()
+            digest = blake2b(made_for, digest_size=_DIGEST_BYTES).hexdigest()
+            yield folder / f"{module.rpartition('.')[2]}.{name}-{digest}.code"
 
     def _made(self, arguments: tuple[Any, ...], stamps: str) -> KeptCode:
         import numba  # on demand: kept loops need no compiler
@@ -289,16 +289,21 @@ def _provide_runtime() -> None:
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
-def _folders(module: str) -> Iterator[Path]:
-    """Where machine code of a module may be kept, the best first."""
+def _folders(module: str) -> Iterator[tuple[Path, str]]:
+    """Where machine code of a module may be kept, and what tells installations apart there.
+
+    Beside byte code nothing does: a copy of an installation has the copied code.
+    """
+    found = sys.modules[module]
+    installation = str(found.__file__)
     if _CACHE_DIRECTORY:
-        yield Path(_CACHE_DIRECTORY)
+        yield Path(_CACHE_DIRECTORY), installation
         return
-    spec = sys.modules[module].__spec__
+    spec = found.__spec__
     if spec is not None and spec.cached:
-        yield Path(spec.cached).parent
+        yield Path(spec.cached).parent, ""
     with contextlib.suppress(RuntimeError):  # no home
-        yield Path.home() / ".cache" / "foretrace" / "code"
+        yield Path.home() / ".cache" / "foretrace" / "code", installation
 
 
 def _read(path: Path) -> KeptCode | None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import foretrace
+from tests.recipes.package import COMMAND, copied, printed
 
 EDIT = '''
 """`Pause`: the host stops before its calls."""
@@ -57,9 +53,7 @@ LINE = "    from foretrace.whatif.edits.pause import Pause as Pause\n"
 
 
 def test_an_edit_is_a_module_and_a_line(tmp_path: Path, repository: Path) -> None:
-    package = tmp_path / "foretrace"
-    shutil.copytree(Path(foretrace.__file__).parent, package)
-    edits = package / "whatif" / "edits"
+    edits = copied(tmp_path) / "whatif" / "edits"
     (edits / "pause.py").write_text(EDIT, encoding="utf-8")
     listed = (edits / "__init__.py").read_text(encoding="utf-8")
     before = "\nlazily(__name__)"
@@ -68,29 +62,11 @@ def test_an_edit_is_a_module_and_a_line(tmp_path: Path, repository: Path) -> Non
     scenarios = tmp_path / "scenarios.toml"
     scenarios.write_text("[[scenario]]\nname = 'slow'\npause = '3 us'\n", encoding="utf-8")
 
-    told = told_by(tmp_path, "whatif", str(example), "--pause", "3us", "--json")
-    in_file = told_by(tmp_path, "whatif", str(example), "--scenarios", str(scenarios), "--json")
-    in_python = run_in(tmp_path, "-c", "import foretrace as ft; print(ft.Pause(3))")
+    told = printed(tmp_path, *COMMAND, "whatif", example, "--pause", "3us", "--json")
+    in_file = printed(tmp_path, *COMMAND, "whatif", example, "--scenarios", scenarios, "--json")
+    in_python = printed(tmp_path, "-c", "import foretrace as ft; print(ft.Pause(3))")
 
     assert '"launches take 3000 ns more"' in told
     assert '"edit": "Pause"' in told
     assert '"launches take 3000 ns more"' in in_file
     assert in_python.strip() == "Pause(extra_ns=3)"
-
-
-def told_by(folder: Path, *arguments: str) -> str:
-    return run_in(folder, "-c", "from foretrace.cli import main; main()", *arguments)
-
-
-def run_in(folder: Path, *arguments: str) -> str:
-    """What a fresh Python prints that finds the package in a folder."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": str(folder), "FORETRACE_CACHE": str(folder / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
