@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from foretrace.cost.substitutes import offers_of as offers_of
     from foretrace.cost.substitutes import rule_named as rule_named
     from foretrace.cost.substitutes import substitution_rules as substitution_rules
+    from foretrace.cost.table_fits import table_factors as table_factors
     from foretrace.cost.tables import read_tables as read_tables
 
 lazily(__name__)
