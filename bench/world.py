@@ -4,7 +4,7 @@ Every configuration runs twice: as so many processes that communicate, whose fli
 what they did, and as each rank alone under `foretrace run`'s fake groups. Kind, members, numbers
 in and out, and number format of every collective have to be equal, in order.
 
-    python bench/world.py [--world 2 4] [--rank 0 1]
+    python bench/world.py [--world 2 4 8] [--only ddp fsdp2] [--device fake]
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +35,13 @@ CONFIGURATIONS = {
     "hsdp": ("fsdp.py", {"REPLICAS": "2"}),
     "tp": ("fsdp.py", {"TP": "all"}),
     "tp x dp": ("fsdp.py", {"TP": "2"}),
+    "gpipe": ("pipeline.py", {"SCHEDULE": "GPipe"}),
+    "1f1b": ("pipeline.py", {"SCHEDULE": "1F1B"}),
+    "interleaved": ("pipeline.py", {"SCHEDULE": "Interleaved1F1B"}),
+    "1f1b x dp": ("pipeline.py", {"SCHEDULE": "1F1B", "STAGES": "half"}),
 }
 _STEPS = 3
-Line = tuple[str, tuple[int, ...], int, int, str]
+Line = tuple[str, tuple[int, ...], int, int, str, int]
 _FLIGHT_NAMES = {own: flight for flight, own in NAMES.values()}
 
 
@@ -44,31 +51,37 @@ def real_rank(script: str, out: str) -> None:
 
     dist: Any = torch.distributed
     destroy = dist.destroy_process_group
+    lines: list[tuple[int, tuple[object, ...]]] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        """A transfer, of which gloo's flight recorder knows nothing."""
+        method = getattr(dist.ProcessGroup, name)
+
+        def called(group: Any, tensors: list[Any], peer: int, tag: int) -> Any:
+            ranks = dist.get_process_group_ranks(group)
+            count, dtype = tensors[0].numel(), str(tensors[0].dtype).removeprefix("torch.")
+            lines.append((time.time_ns(), (name, ranks, count, count, dtype, ranks[peer])))
+            return method(group, tensors, peer, tag)
+
+        return called
+
+    for name in ("send", "recv"):
+        setattr(dist.ProcessGroup, name, noted(name))
 
     def ended(*given: object) -> None:
         groups = {one.name: one.ranks for one in job_facts().process_groups}
-        lines = [
-            (
-                one.profiling_name, groups[one.process_group[0]],
-                *(sum(_product(size) for size in sizes) for sizes in
-                  (one.input_sizes, one.output_sizes)),
-                next(iter((*one.input_dtypes, *one.output_dtypes)), ""),
-            )
-            for one in flight_entries()
-        ]  # fmt: skip
-        Path(out).write_text(json.dumps(lines), encoding="utf-8")
+        for one in flight_entries():
+            numbers = (sum(map(prod, sizes)) for sizes in (one.input_sizes, one.output_sizes))
+            dtype = next(iter((*one.input_dtypes, *one.output_dtypes)), "")
+            row = (one.profiling_name, groups[one.process_group[0]], *numbers, dtype, -1)
+            lines.append((one.time_created_ns, row))
+        told = [row for _, row in sorted(lines, key=lambda line: line[0])]
+        Path(out).write_text(json.dumps(told), encoding="utf-8")
         destroy(*given)
 
     dist.destroy_process_group = ended
     sys.argv = [script]
     runpy.run_path(script, run_name="__main__")
-
-
-def _product(sizes: list[int]) -> int:
-    found = 1
-    for one in sizes:
-        found *= one
-    return found
 
 
 def real(
@@ -92,17 +105,17 @@ def real(
         codes = [one.wait() for one in started]
         if any(codes):
             raise SystemExit(f"{script} failed with {world} processes: exit codes {codes}")
+        told = {rank: json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in ranks}
         return {
-            rank: [
-                _line(*row) for row in json.loads(Path(folder, f"{rank}.json").read_text("utf-8"))
-            ]
-            for rank in ranks
+            rank: [_line(*row[:4], dtype=row[4], peer=row[5]) for row in rows]
+            for rank, rows in told.items()
         }
 
 
-def _line(kind: str, members: list[int], went_in: int, came_out: int, dtype: str) -> Line:
+def _line(kind: str, members: list[int], *numbers: int, dtype: str, peer: int) -> Line:
     known = number_format(dtype)
-    return kind, tuple(members), went_in, came_out, dtype if known is None else known.name
+    went_in, came_out = numbers
+    return kind, tuple(members), went_in, came_out, dtype if known is None else known.name, peer
 
 
 def alone(
@@ -115,7 +128,7 @@ def alone(
         rank: [
             _line(
                 _FLIGHT_NAMES.get(one.name, one.name), list(role.groups[one.group]),
-                one.in_elements, _out_of_gloo(one), one.dtype,
+                one.in_elements, _out_of_gloo(one), dtype=one.dtype, peer=one.peer,
             )
             for one in role.exchanges
         ]
@@ -142,8 +155,9 @@ def main() -> None:
     for world in given.world:
         for name in given.only:
             file, settings = CONFIGURATIONS[name]
-            stated = {"TP": "1", "REPLICAS": "1", "STEPS": str(_STEPS)} | settings
-            stated["TP"] = str(world) if stated["TP"] == "all" else stated["TP"]
+            stated = {"TP": "1", "REPLICAS": "1", "STAGES": "all", "STEPS": str(_STEPS)} | settings
+            size = {"all": str(world), "half": str(world // 2)}
+            stated = {key: size.get(value, value) for key, value in stated.items()}
             ranks = [0, world - 1]
             expected = real(SCRIPTS / file, world, stated, ranks)
             found = alone(SCRIPTS / file, world, stated, ranks, device=given.device)

@@ -8,6 +8,7 @@ import pytest
 
 import foretrace as ft
 from foretrace.base import ModelError, WorkloadError
+from foretrace.machine import load_machine
 
 SCRIPTS = Path(__file__).parents[1] / "capture" / "world" / "scripts"
 
@@ -28,3 +29,36 @@ def test_an_error_of_the_script_is_its_own_traceback_with_the_rank(tmp_path: Pat
 def test_a_device_without_memory_needs_a_machine(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="name one"):
         ft.run(SCRIPTS / "ddp.py", world=8, out=tmp_path)
+
+
+def test_stages_of_a_pipeline_are_roles_that_agree_on_shapes_and_meet(tmp_path: Path) -> None:
+    found = ft.run(
+        SCRIPTS / "pipeline.py", world=2, out=tmp_path, machine=load_machine("dgx-h100"), steps=1
+    )
+
+    assert [one.num_ranks for one in found.roles] == [1, 1]
+    job = ft.load(tmp_path)
+    assert {one.group for one in job.graph.collectives if one.is_pair} == {"0:0-1", "0:1-0"}
+    assert job.replayed.end_ns.max() == pytest.approx(found.timeline.end_ns.max(), rel=0.01)
+
+
+def test_a_world_of_10_000_runs_its_roles_alone_and_writes_its_files_once(tmp_path: Path) -> None:
+    script = tmp_path / "saving.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        f"log = open({str(tmp_path / 'log')!r}, 'a')\n"
+        "print(dist.get_rank(), file=log, flush=True)\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))\n"
+        "update = torch.optim.SGD(model.parameters())\n"
+        "for _ in range(3):\n"
+        "    model(torch.randn(4, 8)).sum().backward()\n"
+        "    update.step()\n"
+    )
+
+    found = ft.run(
+        script, world=10_000, out=tmp_path / "job", machine=load_machine("dgx-h100"), steps=1
+    )
+
+    assert [one.num_ranks for one in found.roles] == [10_000]
+    assert (tmp_path / "log").read_text().split() == ["0", "9999"]

@@ -268,12 +268,13 @@ class _RoleWriter:
     def _meet(self, entry: IssuedExchange, arrive: int, finish: int) -> None:
         rank, members = self._role.rank, self._role.groups[entry.group]
         is_send = entry.name == _SEND
-        name = entry.name
+        name, group = entry.name, entry.group
         if entry.peer >= 0 and entry.name in {_SEND, _RECV}:
             members = (rank, entry.peer) if is_send else (entry.peer, rank)
-            name = "send_recv"
+            # Each direction is in order by itself, so a reader has to tell them apart.
+            name, group = "send_recv", f"{group}:{members[0]}-{members[1]}"
         collective = Collective(
-            name=name, group=entry.group, ranks=members, recorded_ranks=(), position=0,
+            name=name, group=group, ranks=members, recorded_ranks=(), position=0,
             num_bytes=entry.num_bytes,
             dtype=known_format(entry.dtype).name if entry.dtype else "",
             is_transfer_estimated=False,

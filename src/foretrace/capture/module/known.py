@@ -38,6 +38,11 @@ class KnownValues:
         """A tensor without memory has this value."""
         self._values[tensor] = value
 
+    def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The value of a tensor, if it is known."""
+        value: torch.Tensor | None = self._values.get(tensor)
+        return value
+
     def scalar(self, tensor: torch.Tensor) -> Any:
         """The one number in a tensor.
 

@@ -35,7 +35,7 @@ def main() -> int:
     """Run it; the exit code."""
     folder, device, steps, script, *arguments = sys.argv[1:]
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    process = WorldProcess(rank, world_size, device=device, steps=int(steps))
+    process = WorldProcess(rank, world_size, device=device, steps=int(steps), folder=Path(folder))
     try:
         with process.standing_for():
             _run(script, arguments)

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from foretrace.capture.world.role import IssuedExchange, IssuedRole, StepBegin, 
 
 DEVICES = ("fake", "cpu")
 _RANKS_PER_HOST = 8  # what LOCAL_RANK counts up to, as torchrun would on hosts of eight
+_POLL_SECONDS = 0.01
 _LAST_CHARACTERS = 20_000  # of what a failed script said
 
 
@@ -66,13 +69,14 @@ def roles_of(
     """
     require_torch()
     _check(run)
-    with tempfile.TemporaryDirectory(prefix="foretrace-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="foretrace-") as folder,
+        closing(_Processes(run, Path(folder), progress)) as processes,
+    ):
         found: dict[int, IssuedRole] = {}
 
         def add(rank: int) -> None:
-            if progress is not None:
-                progress(rank)
-            found[rank] = _ran(run, rank, Path(folder))
+            found[rank] = processes.role(rank)
 
         if ranks is not None:
             for rank in _stated(ranks, run.world_size):
@@ -80,8 +84,8 @@ def roles_of(
             return _grouped(found, run.world_size, is_checked=False)
         _follow_peers(0, found, add)
         last = run.world_size - 1
-        is_checked = last in found
-        if not is_checked:
+        is_checked = False
+        if last not in found:
             like = _speaker(found, last)
             add(last)
             is_checked = like is not None and (
@@ -168,40 +172,88 @@ def _grouped(found: dict[int, IssuedRole], world_size: int, *, is_checked: bool)
     return WorldRoles(dict(sorted(found.items())), count, is_checked)
 
 
-def _ran(run: ScriptRun, rank: int, folder: Path) -> IssuedRole:
-    """Run the script as one rank; what it prints goes where errors go."""
-    local = rank % run.ranks_per_host
-    environment = os.environ | {
-        "RANK": str(rank), "WORLD_SIZE": str(run.world_size), "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": str(min(run.ranks_per_host, run.world_size)),
-        "GROUP_RANK": str(rank // run.ranks_per_host), "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "29500",
-    }  # fmt: skip
-    command = [
-        sys.executable, "-m", "foretrace.capture.world", str(folder), run.device,
-        str(run.warmup + run.steps),
-        str(run.script), *run.arguments,
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(  # noqa: S603  the user's own script
-            command, env=environment, capture_output=True, text=True, check=False,
-            timeout=run.timeout_seconds,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise ModelError(
-            f"{run.script} as rank {rank} of {run.world_size:,} had not done {run.steps} steps "
-            f"after {run.timeout_seconds:g} s: ask for fewer steps, or give it more time"
-        ) from error
-    path = role_path(folder, rank)
-    if done.returncode or not path.exists():
-        said = (done.stderr or done.stdout).strip()[-_LAST_CHARACTERS:]
-        raise ModelError(
-            f"{run.script} failed as rank {rank} of {run.world_size:,}, exit code "
-            f"{done.returncode}; it said:\n{said or 'nothing'}"
-        )
-    role = read_role(path)
-    path.unlink()
-    return role
+@dataclass(frozen=True)
+class _Started:
+    """A rank's process."""
+
+    process: subprocess.Popen[bytes]
+    until: float
+    said: Path
+
+
+class _Processes:
+    """Ranks' processes: those that are asked for, and those that these wait for."""
+
+    def __init__(
+        self, run: ScriptRun, folder: Path, progress: Callable[[int], None] | None
+    ) -> None:
+        self._run, self._folder, self._progress = run, folder, progress
+        self._started: dict[int, _Started] = {}
+
+    def role(self, rank: int) -> IssuedRole:
+        """What a rank issued, once it has."""
+        self._start(rank)
+        while not self._has_ended(rank):
+            for other in list(self._started):
+                self._has_ended(other)
+            for wanted in self._folder.glob("*.wanted"):
+                self._start(int(wanted.stem))
+            time.sleep(_POLL_SECONDS)
+        return read_role(role_path(self._folder, rank))
+
+    def close(self) -> None:
+        """Nobody asks for more."""
+        for one in self._started.values():
+            if one.process.poll() is None:
+                one.process.kill()
+                one.process.wait()
+
+    def _start(self, rank: int) -> None:
+        if rank in self._started:
+            return
+        if self._progress is not None:
+            self._progress(rank)
+        run, local = self._run, rank % self._run.ranks_per_host
+        environment = os.environ | {
+            "RANK": str(rank), "WORLD_SIZE": str(run.world_size), "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": str(min(run.ranks_per_host, run.world_size)),
+            "GROUP_RANK": str(rank // run.ranks_per_host), "MASTER_ADDR": "localhost",
+            "MASTER_PORT": "29500",
+        }  # fmt: skip
+        command = [
+            sys.executable, "-m", "foretrace.capture.world", str(self._folder), run.device,
+            str(run.warmup + run.steps), str(run.script), *run.arguments,
+        ]  # fmt: skip
+        said = self._folder / f"{rank}.said"
+        with said.open("wb") as out:
+            process = subprocess.Popen(  # noqa: S603  the user's own script
+                command, env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
+        until = time.monotonic() + run.timeout_seconds
+        self._started[rank] = _Started(process, until, said)
+
+    def _has_ended(self, rank: int) -> bool:
+        """Whether a rank has written its role.
+
+        Raises:
+            ModelError: if it failed, or takes too long.
+        """
+        one, run = self._started[rank], self._run
+        code = one.process.poll()
+        if code is None:
+            if time.monotonic() < one.until:
+                return False
+            raise ModelError(
+                f"{run.script} as rank {rank} of {run.world_size:,} had not done {run.steps} steps "
+                f"after {run.timeout_seconds:g} s: ask for fewer steps, or give it more time"
+            )
+        if code or not role_path(self._folder, rank).exists():
+            said = one.said.read_text("utf-8", "replace").strip()[-_LAST_CHARACTERS:]
+            raise ModelError(
+                f"{run.script} failed as rank {rank} of {run.world_size:,}, exit code {code}; "
+                f"it said:\n{said or 'nothing'}"
+            )
+        return True
 
 
 def _stated(ranks: Iterable[int], world_size: int) -> list[int]:

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretrace.capture.gloo import NAMES
 from foretrace.capture.module.recorder import device_call, known_operator
 from foretrace.capture.module.signature import tensors_in
 from foretrace.capture.world.journal import Journal
+from foretrace.capture.world.mail import Mailbox
 from foretrace.capture.world.memory import StorageCount
 from foretrace.capture.world.values import SubstitutedValues
 
@@ -38,7 +39,9 @@ _WAIT = "_c10d_functional::wait_tensor"
 class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes what is dispatched into a journal."""
 
-    def __init__(self, journal: Journal, values: SubstitutedValues | None) -> None:
+    def __init__(
+        self, journal: Journal, values: SubstitutedValues | None, mailbox: Mailbox
+    ) -> None:
         """`values`: what code is told that asks for values; `None`: tensors have theirs."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.journal = journal
@@ -47,6 +50,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.last_exchange = -1
         self.unheld: list[int] = []  # exchanges that nothing waited for yet
         self._values = values
+        self._mailbox = mailbox
+        self._expected: dict[int, tuple[int, torch.Tensor]] = {}  # exchange -> source, buffer
         self._written_by: dict[int, int] = {}  # storage -> exchange, of functional collectives
         self._paused = 0
         self._ended_ns = time.perf_counter_ns()
@@ -116,21 +121,36 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         came_out = [one for key, one in arguments.items() if key.startswith("output")]
         went_in = [one for key, one in arguments.items() if not key.startswith("output")]
-        peer = arguments.get("dst", arguments.get("src", -1))
-        self._exchange(name, group, went_in, came_out, peer=peer, host_ns=host_ns)
-        if name == "recv":
-            self._state_received(list(tensors_in(went_in)))
+        peer = arguments.get("dst", arguments.get("src", -1)) if short in _TRANSFERS else -1
+        at = self._exchange(name, group, went_in, came_out, peer=peer, host_ns=host_ns)
+        if short in _TRANSFERS:
+            self._mail(name, at, self.groups[str(group.group_name)][peer], went_in[0][0])
 
-    def _state_received(self, received: list[torch.Tensor]) -> None:
-        """Whole numbers of ranks that are not there: pipelines vote with ones on what is known."""
-        for one in received:
-            if one.is_floating_point() or one.is_complex():
-                continue
+    def _mail(self, name: str, at: int, other: int, tensor: torch.Tensor) -> None:
+        """Whole numbers arrive: pipelines vote with them, and tell shapes."""
+        if not self._mailbox.carries(tensor):
+            return
+        if name == "recv":
+            self._expected[at] = (other, tensor)
+            return
+        value: torch.Tensor | None = tensor
+        if isinstance(tensor, FakeTensor) and self._values is not None:
+            value = self._values.known(tensor)
+        with unset_fake_temporarily():
+            self._mailbox.post(other, tensor, value)
+
+    def _receive(self, exchange: int) -> None:
+        source, tensor = self._expected.pop(exchange, (-1, None))
+        if tensor is None:
+            return
+        value = self._mailbox.take(source, tensor)
+        if value is None:
             self.journal.substitutes["whole numbers that other ranks send were 1"] += 1
-            if self._values is None:
-                one.fill_(1)
-            else:
-                self._values.state(one, 1)
+            value = torch.ones(tensor.shape, dtype=tensor.dtype)
+        if isinstance(tensor, FakeTensor) and self._values is not None:
+            self._values.state(tensor, value)
+        else:
+            tensor.copy_(value)
 
     def _functional(
         self,
@@ -179,6 +199,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.journal.hold(self.journal.stream, exchange)
         if exchange in self.unheld:
             self.unheld.remove(exchange)
+        with self.paused(), unset_fake_temporarily():
+            self._receive(exchange)
 
     def hold_for_all(self) -> None:
         """The current stream waits for all exchanges that nothing waited for."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed import device_mesh
 from torch.optim import optimizer as optimizers
@@ -25,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
 from foretrace.capture.world.journal import Journal, StepsAreDone
+from foretrace.capture.world.mail import Mailbox
 from foretrace.capture.world.observer import Observer
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole
 from foretrace.capture.world.streams import stream_classes
@@ -32,6 +35,7 @@ from foretrace.capture.world.values import SubstitutedValues
 
 FAKE = "fake"
 _DIST: Any = dist  # names that stubs leave out
+_C10D: Any = _distributed_c10d
 _AUTOGRAD: Any = torch.autograd
 # Methods of a process group that return work to wait for.
 _ISSUING = (
@@ -39,6 +43,11 @@ _ISSUING = (
     "allgather_coalesced", "allgather_into_tensor_coalesced", "reduce_scatter",
     "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "scatter", "alltoall",
     "alltoall_base", "barrier", "send", "recv",
+)  # fmt: skip
+# What ranks tell each other as objects, pickled into tensors that need their memory.
+_OF_OBJECTS = (
+    "send_object_list", "recv_object_list", "broadcast_object_list", "all_gather_object",
+    "gather_object", "scatter_object_list",
 )  # fmt: skip
 # Of torch.cuda, what scripts call without a tensor, and what they are told.
 _CUDA: dict[str, object] = {
@@ -52,10 +61,14 @@ _CUDA: dict[str, object] = {
 class WorldProcess:
     """What is known of the rank that this process stands for."""
 
-    def __init__(self, rank: int, world_size: int, *, device: str, steps: int) -> None:
+    def __init__(
+        self, rank: int, world_size: int, *, device: str, steps: int, folder: Path
+    ) -> None:
         self.rank, self.world_size, self.device, self.steps = rank, world_size, device, steps
         self.journal = Journal()
-        self.observer = Observer(self.journal, SubstitutedValues() if device == FAKE else None)
+        self.observer = Observer(
+            self.journal, SubstitutedValues() if device == FAKE else None, Mailbox(folder, rank)
+        )
         self.all_groups: dict[tuple[int, ...], None] = {}
         self._first_optimizer: object = None
         self._work: dict[int, tuple[object, int]] = {}  # of objects that can be waited for
@@ -169,8 +182,11 @@ class WorldProcess:
             method = getattr(dist.ProcessGroup, name, None)
             if method is not None:
                 stack.enter_context(patch.object(dist.ProcessGroup, name, issuing(method)))
-        waited = dist.Work.wait
+        for kind in (dist.Work, _C10D.FakeWork):
+            waiting = self._waiting(kind.wait)
+            stack.enter_context(patch.object(kind, "wait", waiting))
 
+    def _waiting(self, waited: Callable[..., Any]) -> Callable[..., Any]:
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             found = self._work.pop(id(work), None)
             if found is None:
@@ -179,7 +195,7 @@ class WorldProcess:
                 self.observer.hold_for(found[1])
             return waited(work, *args, **kwargs)
 
-        stack.enter_context(patch.object(dist.Work, "wait", wait))
+        return wait
 
     def _follow_steps(self, stack: ExitStack) -> None:
         run_backward = _AUTOGRAD._engine_run_backward  # noqa: SLF001 - no hook of all passes
@@ -231,9 +247,24 @@ class WorldProcess:
             if FakeTensor not in kinds:
                 kinds.append(FakeTensor)
         self._replace_verification(stack)
+        for name in _OF_OBJECTS:
+            with_values = _with_memory(getattr(dist, name))
+            for module in (dist, dist.distributed_c10d):
+                stack.enter_context(patch.object(module, name, with_values))
         stack.enter_context(as_on_a_gpu(ON_FAKE_CPU))
         stack.enter_context(_OnCpu())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+
+
+def _with_memory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensors that it makes have memory."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*args, **kwargs)
+
+    return called
 
 
 class _OnCpu(TorchFunctionMode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -25,10 +26,14 @@ class SubstitutedValues:
     def __init__(self) -> None:
         self._known = KnownValues()
 
-    def state(self, tensor: torch.Tensor, value: int) -> None:
-        """All numbers of a tensor are this one."""
-        with unset_fake_temporarily():
-            self._known.set(tensor, torch.full(tensor.shape, value, dtype=tensor.dtype))
+    def state(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """A tensor holds these numbers."""
+        self._known.set(tensor, value)
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What a tensor holds, if that is known."""
+        self._know(tensor)
+        return self._known.get(tensor)
 
     def called(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
         """What an operator returns.
@@ -36,6 +41,8 @@ class SubstitutedValues:
         Raises:
             WorkloadError: if it cannot return anything without values.
         """
+        if detect_fake_mode() is None:  # tensors that have values, for a while
+            return func(*args, **kwargs)
         name = str(func.name()).partition(".")[0]
         if name == _SCALAR:
             return self._scalar(func, args, journal)
