@@ -9,10 +9,13 @@ Their figures stand in docs/numerics.md. All together take about twenty minutes 
 from __future__ import annotations
 
 import argparse
+import copy
 import math
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -42,6 +45,7 @@ ZEROS = 0.5  # of inputs of int8 products, as after a ReLU
 SEEDS = range(10)
 HEALTHY_STEPS = 1_000  # of each seed, every one looked at
 PLANTED_AT = 300
+WIDTHS = (288, 544, 896)  # of layers: steps of about 12, 50 and 200 ms
 
 
 def formats() -> None:
@@ -58,25 +62,21 @@ class Watched:
 
     alarms: list[Alarm]
     losses: list[float]
-    step_s: float  # the median of steps
 
 
-def watched(
-    seed: int, steps: int, *, planted_at: int | None = None, every: int = 1, width: int = 64
-) -> Watched:
+def watched(seed: int, steps: int, *, planted_at: int | None = None) -> Watched:
     """From `planted_at` on, gradients of the first block have a direction that they keep."""
     task = SMALL_TASKS["transformer"]
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = task.model() if width == 64 else type(task.model())(width, 4)  # noqa: PLR2004  theirs
+    model = task.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
     names = list(model.named_parameters())
-    monitor = OptimizerMonitor(optimizer, names=names, every=every) if every else None
+    monitor = OptimizerMonitor(optimizer, names=names, every=1)
     block = [one for name, one in names if name.startswith("blocks.0.")]
     directions = [torch.randn(one.shape, generator=generator).sign() for one in block]
-    losses, times = [], []
+    losses = []
     for step in range(steps):
-        begin = time.process_time()
         inputs, right = task.batch(64, generator)
         loss = task.loss(model(*inputs), right)
         optimizer.zero_grad()
@@ -86,8 +86,7 @@ def watched(
                 one.grad += 3 * one.grad.std() * direction
         optimizer.step()
         losses.append(loss.item())
-        times.append(time.process_time() - begin)
-    return Watched(monitor.alarms if monitor else [], losses, sum(times[10:]) / len(times[10:]))
+    return Watched(monitor.alarms, losses)
 
 
 def monitor() -> None:
@@ -106,10 +105,41 @@ def monitor() -> None:
         limit = past[50] + 6 * 1.4826 * (past[75] - past[25]) / 2
         late = (at for at in range(PLANTED_AT, len(seen.losses)) if seen.losses[at] > limit)
         print(f"planted at {PLANTED_AT}, seed {seed}: alarm at {first}, loss at {next(late, None)}")
-    for width in (64, 256):
-        plain, seen = (watched(0, 110, every=each, width=width) for each in (0, 10))
-        share = 100 * (seen.step_s / plain.step_s - 1)
-        print(f"width {width}: {plain.step_s * 1e3:.1f} ms a step, {share:+.1f} % with a monitor")
+    for width in WIDTHS:
+        step_s, share = cost_of_watching(width)
+        print(f"width {width}: {step_s * 1e3:.1f} ms a step, {share:+.2%} with a monitor")
+
+
+def cost_of_watching(width: int, steps: int = 100) -> tuple[float, float]:
+    """CPU time of a step on one thread, and the hooks' share of it, in one run."""
+    torch.set_num_threads(1)
+    layer = (torch.nn.LayerNorm(width), torch.nn.Linear(width, width), torch.nn.GELU())
+    model = torch.nn.Sequential(*(copy.deepcopy(one) for _ in range(8) for one in layer))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    spent_s = 0.0
+
+    def timed(hook: Callable[..., None]) -> Callable[..., None]:
+        def run(*given: object) -> None:
+            nonlocal spent_s
+            begin = time.thread_time()
+            hook(*given)
+            spent_s += time.thread_time() - begin
+
+        return run
+
+    with tempfile.TemporaryDirectory() as folder:
+        OptimizerMonitor(optimizer, Path(folder) / "log", names=model.named_parameters())
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            hooks = getattr(optimizer, name)
+            for key, hook in list(hooks.items()):
+                hooks[key] = timed(hook)
+        given, begin = torch.randn(width // 2, width), time.thread_time()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(given).square().mean().backward()
+            optimizer.step()
+    step_s = (time.thread_time() - begin - spent_s) / steps
+    return step_s, spent_s / steps / step_s
 
 
 def checks() -> None:

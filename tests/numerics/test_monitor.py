@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,13 +65,16 @@ def test_the_closed_form_is_that_of_any_step() -> None:
     assert expected_ratio(1.0, 5) == 1.0
 
 
-def trained(path: Path, *, planted_at: int, optimizer: str = "AdamW") -> OptimizerMonitor:
+def trained(
+    path: Path, *, planted_at: int, optimizer: str | Callable[..., torch.optim.Optimizer] = "AdamW"
+) -> OptimizerMonitor:
     """A small network, whose first layer's gradients get a direction that they keep."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     first = torch.nn.Linear(16, 32)
     model = torch.nn.Sequential(first, torch.nn.Tanh(), torch.nn.Linear(32, 1))
-    steps = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3)
+    made = getattr(torch.optim, optimizer) if isinstance(optimizer, str) else optimizer
+    steps = made(model.parameters(), lr=1e-3)
     weight = first.weight
     direction = torch.randn(weight.shape, generator=generator).sign()
     names = model.named_parameters()
@@ -101,9 +105,31 @@ def test_a_planted_direction_is_alarmed_where_it_is_and_a_healthy_run_is_not(
     assert found.expected_std == pytest.approx(0.2294, abs=1e-3)
 
 
-@pytest.mark.parametrize("optimizer", ["SGD", "Adafactor", "RMSprop"])
+class Lion(torch.optim.Optimizer):
+    """Signs of an interpolated gradient, as published."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+        for group in self.param_groups:
+            for one in group["params"]:
+                mean = self.state[one].setdefault("exp_avg", torch.zeros_like(one))
+                one.sub_(group["lr"] * mean.lerp(one.grad, 0.1).sign())
+                mean.lerp_(one.grad, 0.01)
+
+
+class Muon(torch.optim.Muon):
+    """Of matrices alone, as it is meant."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], lr: float) -> None:
+        super().__init__([one for one in parameters if one.dim() == 2], lr=lr)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adafactor", "RMSprop", Lion, Muon])
 def test_optimizers_without_a_closed_form_are_watched_by_their_past(
-    tmp_path: Path, optimizer: str
+    tmp_path: Path, optimizer: str | Callable[..., torch.optim.Optimizer]
 ) -> None:
     trained(tmp_path / "log.jsonl", planted_at=30, optimizer=optimizer)
 
@@ -165,3 +191,38 @@ def test_a_log_that_was_cut_off_is_read_to_its_last_whole_line(tmp_path: Path) -
 
     assert watch(path).num_steps == 2
     assert json.loads(whole.splitlines()[0])["step"] == 100
+
+
+def sharded(rank: int, folder: str) -> None:
+    """One of two processes, each with its half of every matrix."""
+    from torch.distributed import FileStore  # type: ignore[attr-defined]
+    from torch.distributed.fsdp import fully_shard
+
+    store = FileStore(f"{folder}/store", 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 33), torch.nn.Tanh(), torch.nn.Linear(33, 34))
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    path, names = f"{folder}/{rank}.jsonl", model.named_parameters()
+    with OptimizerMonitor(optimizer, path, names=names, every=2):
+        for _ in range(8):
+            optimizer.zero_grad()
+            model(torch.randn(8, 16)).square().mean().backward()
+            optimizer.step()
+    torch.distributed.destroy_process_group()
+
+
+def test_each_process_of_a_sharded_model_watches_its_part(tmp_path: Path) -> None:
+    from torch.multiprocessing.spawn import spawn
+
+    spawn(sharded, args=(str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+
+    logs = [watch(tmp_path / f"{rank}.jsonl") for rank in range(2)]
+    for log in logs:
+        assert log.num_steps == 4
+        assert {"0.weight", "2.weight"} <= {row.layer for row in log.rows}
+        assert all(row.last["update_norm"] for row in log.rows)
+    first = [{row.layer: row.last["ratio_std"] for row in log.rows} for log in logs]
+    assert first[0]["0.weight"] != first[1]["0.weight"]

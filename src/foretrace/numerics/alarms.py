@@ -20,6 +20,7 @@ _NORMAL = 1.4826  # standard deviations of a normal distribution in one median a
 _WINDOW = 128  # observations that are remembered
 _PATIENCE = 24  # observations before anything is judged
 _IN_A_ROW = 3
+_LIMITS_EVERY = 4  # observations between two looks at the past, which moves slowly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ class Watchman:
         self.rules = tuple(rules)
         self._past: list[Float64s] = []  # [layers, rules] each
         self._runs: Float64s | None = None
-        self._quiet: Float64s | None = None
+        self._known: Float64s | None = None
+        self._num_observed = 0
 
     def observe(self, step: int, layers: Sequence[str], values: Float64s) -> list[Alarm]:
         """Alarms that one observation raises; an alarm is raised once until it has passed.
@@ -63,11 +65,13 @@ class Watchman:
             values: float64[layers, rules]; NaN where there is none.
         """
         if self._runs is None or self._runs.shape != values.shape:
-            self._past, self._runs = [], np.zeros(values.shape)
+            self._past, self._runs, self._known = [], np.zeros(values.shape), None
         found: list[Alarm] = []
         is_out = np.zeros(values.shape, bool)
         if len(self._past) >= _PATIENCE:
-            limits = self._limits()
+            if self._known is None or self._num_observed % _LIMITS_EVERY == 0:
+                self._known = self._limits()
+            limits = self._known
             has_floor = np.array([rule.floor is not None for rule in self.rules])
             is_out = np.where(has_floor, values < limits, (values > limits) | np.isinf(values))
             for layer, rule in np.argwhere(is_out & (self._runs == _IN_A_ROW - 1)).tolist():
@@ -81,6 +85,7 @@ class Watchman:
                         says=self.rules[rule].says,
                     )
                 )
+        self._num_observed += 1
         self._runs = np.where(is_out, self._runs + 1, 0)
         # What is out of place, or no number, does not become the past.
         last = self._past[-1] if self._past else np.zeros(values.shape)

@@ -7,8 +7,9 @@ a whole layer at once, which is how large runs have been lost (arXiv:2304.09871)
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +28,7 @@ else:
 
 _LARGE = 0.5  # a ratio that gradients without memory have in 3 % of elements (b1 = 0.9)
 _TINY = 1e-30  # beside any gradient
+_OF_MEDIAN = 8  # one of so many elements is sorted
 _FEWEST = 16  # elements that have a distribution
 
 # Limits: measured to raise no alarm on healthy training, and to see a planted event first
@@ -75,9 +77,8 @@ class OptimizerMonitor:
         path: str | Path | None = None,
         *,
         names: Iterable[tuple[str, Tensor]] = (),
-        every: int = 10,
-        sample: int = 1024,
-        seed: int = 0,
+        every: int = 20,
+        sample: int = 512,
         on_alarm: Callable[[Alarm], object] | None = None,
     ) -> None:
         """Begin to watch.
@@ -88,7 +89,6 @@ class OptimizerMonitor:
             names: of parameters, as `model.named_parameters()`.
             every: steps between two observations.
             sample: elements of each tensor that are looked at.
-            seed: of their choice.
             on_alarm: called with each alarm.
 
         Raises:
@@ -99,7 +99,7 @@ class OptimizerMonitor:
         self.alarms: list[Alarm] = []
         self._every, self._on_alarm = every, on_alarm
         self._watchman = Watchman(OPTIMIZER_RULES)
-        self._parts = _parts(optimizer, dict(names), sample, seed)
+        self._parts = _parts(optimizer, dict(names), sample)
         self._optimizer = optimizer
         self._path = None if path is None else Path(path)
         if self._path is not None:
@@ -107,6 +107,8 @@ class OptimizerMonitor:
         self._step = 0
         self._before: Tensor | None = None
         self._last_gradient: Tensor | None = None
+        self._steps_ahead: list[int] | None = None  # of an optimizer that went on from a checkpoint
+        self._places = _places(self._parts, sample)
         self._hooks = (
             optimizer.register_step_pre_hook(self._begin),
             optimizer.register_step_post_hook(self._end),
@@ -152,18 +154,15 @@ class OptimizerMonitor:
                 self._on_alarm(alarm)
 
     def _values(self, of: Callable[[_Part], Tensor | None]) -> Tensor:
-        """Sampled elements of a tensor of every part; [parts, sample]."""
-        rows = []
+        """Sampled elements of a tensor of every part; [parts, sample].
+
+        What is looked at is copied once: strided views of all tensors, then one index into these.
+        """
+        pieces = []
         for part in self._parts:
             whole = of(part)
-            local = None if whole is None else _local(whole)
-            size = part.places.shape
-            rows.append(
-                torch.zeros(size, device=part.places.device)
-                if local is None
-                else local.detach().flatten()[part.places].float()
-            )
-        return torch.stack(rows)
+            pieces.append(part.nothing if whole is None else part.picked(whole))
+        return torch.cat(pieces)[self._places].view(len(self._parts), -1).float()
 
     def _observed(self, before: Tensor) -> Observation:
         gradient = self._values(_gradient)
@@ -171,16 +170,19 @@ class OptimizerMonitor:
         rates = torch.tensor([[float(part.group["lr"])] for part in self._parts])
         ratio, root, expected = self._ratios(update, rates.to(update.device))
         centred = ratio - ratio.mean(1, keepdim=True)
-        spread = centred.pow(2).mean(1)
-        shape = centred / (spread.sqrt()[:, None] + _TINY)
+        spread = (centred * centred).mean(1).sqrt()
+        shape = centred / (spread[:, None] + _TINY)
+        square = shape * shape
+        norm = update.norm(dim=1)
         columns = {
-            "ratio_std": spread.sqrt(),
+            "ratio_std": spread,
             "large_share": (ratio.abs() > _LARGE).float().mean(1),
-            "bimodality": (shape.pow(3).mean(1).pow(2) + 1) / (shape.pow(4).mean(1) + _TINY),
+            "bimodality": ((square * shape).mean(1).pow(2) + 1)
+            / ((square * square).mean(1) + _TINY),
             "epsilon_ratio": root,
             "gradient_memory": _cosines(gradient, self._last_gradient),
             "cosine": _cosines(update, -gradient),
-            "update_norm": update.pow(2).mean(1).sqrt(),
+            "update_norm": norm / update.shape[1] ** 0.5,
         }
         table = torch.stack([columns[name].double() for name in STATISTICS], 1).cpu().tolist()
         return Observation(
@@ -200,7 +202,10 @@ class OptimizerMonitor:
             return -update / (rates + _TINY), nothing, None
         means = self._values(lambda part: self._state(part)["exp_avg"])
         squares = self._values(lambda part: self._state(part)["exp_avg_sq"])
-        steps = [int(self._state(part)["step"]) for part in self._parts]
+        if self._steps_ahead is None:  # where its count lies on a device, reading it waits
+            done = [int(self._state(part)["step"]) for part in self._parts]
+            self._steps_ahead = [each - self._step for each in done]
+        steps = [self._step + each for each in self._steps_ahead]
         betas = [part.group["betas"] for part in self._parts]
         epsilon = torch.tensor([[float(part.group["eps"])] for part in self._parts])
         first = torch.tensor([[1 - b[0] ** n] for b, n in zip(betas, steps, strict=True)])
@@ -208,7 +213,8 @@ class OptimizerMonitor:
         root = (squares / second.to(squares.device)).sqrt()
         epsilon = epsilon.to(root.device)
         # Elements that no gradient has reached yet say nothing of the others.
-        touched = torch.where(root > 0, root, torch.nan).nanmedian(1).values
+        some = root[:, ::_OF_MEDIAN]
+        touched = torch.where(some > 0, some, torch.nan).nanmedian(1).values
         ratio = means / first.to(means.device) / (root + epsilon)
         return ratio, touched / epsilon[:, 0], expected_ratio(float(betas[0][0]), steps[0])
 
@@ -224,24 +230,35 @@ class _Part:
     name: str
     parameter: Any  # an optimizer's state is keyed by it
     group: Mapping[str, Any]
-    places: Any
+    size: int  # elements that are looked at
+    stride: int  # between two of them
+    nothing: Any  # zeros, in place of a tensor that is not there
+
+    def picked(self, whole: Tensor) -> Tensor:
+        """Its elements, as a view where it lies in one piece."""
+        return _local(whole).flatten().as_strided((self.size,), (self.stride,))
 
 
 def _parts(
-    optimizer: torch.optim.Optimizer, names: Mapping[str, Tensor], sample: int, seed: int
+    optimizer: torch.optim.Optimizer, names: Mapping[str, Tensor], sample: int
 ) -> list[_Part]:
     name_of = {id(one): name for name, one in names.items()}
-    generator = torch.Generator().manual_seed(seed)
     found: list[_Part] = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             local = _local(parameter)
             if local.numel() < _FEWEST or not parameter.requires_grad:
                 continue
-            places = torch.randint(local.numel(), (sample,), generator=generator)
-            name = name_of.get(id(parameter), f"parameter {len(found)}")
+            size = min(sample, local.numel())
             found.append(
-                _Part(name=name, parameter=parameter, group=group, places=places.to(local.device))
+                _Part(
+                    name=name_of.get(id(parameter), f"parameter {len(found)}"),
+                    parameter=parameter,
+                    group=group,
+                    size=size,
+                    stride=_stride(local.numel() // size, local.shape),
+                    nothing=torch.zeros(size, dtype=local.dtype, device=local.device),
+                )
             )
     if not found:
         raise WorkloadError(
@@ -249,6 +266,20 @@ def _parts(
             f"tensor of {_FEWEST} elements or more"
         )
     return found
+
+
+def _stride(most: int, shape: Sequence[int]) -> int:
+    """The largest step that does not stay in a row or column of the tensor."""
+    whole = math.prod(shape)
+    return next(each for each in range(most, 0, -1) if math.gcd(each, whole) == 1)
+
+
+def _places(parts: Sequence[_Part], sample: int) -> Tensor:
+    """Where the elements of each part stand among all; those of small tensors several times."""
+    sizes = np.array([part.size for part in parts])
+    begins = np.cumsum(sizes) - sizes
+    places = begins[:, None] + np.arange(sample) % sizes[:, None]
+    return torch.from_numpy(places.ravel()).to(parts[0].nothing.device)
 
 
 def _local(tensor: Tensor) -> Tensor:
