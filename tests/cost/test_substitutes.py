@@ -43,7 +43,7 @@ def offers(name: str, chip: Chip, dtype: str, *, of: list[tuple[int, ...]]) -> l
 
 
 def crossover(name: str, chip: Chip, dtype: str) -> int:
-    sides = range(512, 9_216, 128)
+    sides = range(512, 9_216, 64)
     pays = [one.pays for one in offers(name, chip, dtype, of=[(side,) * 3 for side in sides])]
     return sides[max(at for at, each in enumerate(pays) if not each) + 1]
 

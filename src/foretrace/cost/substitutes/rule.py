@@ -14,10 +14,9 @@ from foretrace.answer import Plain
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.signatures import Operation
 
-# Of the memory's bandwidth, what added traffic reaches. On a V100 in fp32 it puts the crossovers
-# of Strassen's scheme at 2,600 and 5,200 and the gains at 20,480 at 1.12 and 1.21, where 1,536 and
-# 7,680, 1.11 and 1.19 were published (arXiv:1808.07984).
-TRAFFIC_RATE = 0.9
+# Of the memory's bandwidth, what added traffic reaches: fitted to both crossovers and both gains of
+# Strassen's scheme in fp32 on a V100 (arXiv:1808.07984) by bench/fast_products.py.
+TRAFFIC_RATE = 0.76
 LAUNCH_NS = 2_500.0  # of a further kernel, behind another one
 
 
