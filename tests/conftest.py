@@ -17,6 +17,9 @@ from tests import schemas
 
 ROOT = Path(__file__).parent.parent
 
+# Workers share the cores, and PyTorch's threads would wait for each other by turning in circles.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A first example may pay for a compilation, so one example's time says nothing.
 # A merge is judged by the same examples every time; at a desk, new ones look for new faults.
 settings.register_profile("foretrace", deadline=None)
@@ -27,6 +30,14 @@ settings.load_profile("merge" if os.environ.get("CI") else "foretrace")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--update-golden` accepts what is produced now; review the files' diff."""
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.json")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under `-m compiled`, load no test file whose text names neither an oracle nor the mark."""
+    if config.option.markexpr != "compiled" or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if "oracles" in text or "mark.compiled" in text else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -28,6 +29,7 @@ MAX_LINES = 500
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -46,6 +48,11 @@ def imported(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
                 yield node, alias.name
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
             yield node, node.module
+
+
+@cache
+def imports_of(path: Path) -> tuple[tuple[ast.stmt, str], ...]:
+    return tuple(imported(tree_of(path)))
 
 
 def published() -> dict[str, set[str]]:
@@ -72,6 +79,13 @@ def offered_functions(tree: ast.Module, names: set[str]) -> Iterator[tuple[Funct
             yield node, False
 
 
+def dotted(node: ast.AST) -> str:
+    """A name, or an attribute of a name, as it is written; "" for anything else."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def where(path: Path, node: ast.stmt | ast.expr) -> str:
     return f"{path.relative_to(ROOT)}:{node.lineno}"
 
@@ -84,7 +98,7 @@ def test_other_folders_import_from_the_folder_not_from_a_file_inside() -> None:
     wrong = [
         f"{where(path, node)} imports {module}"
         for path in FILES
-        for node, module in imported(tree_of(path))
+        for node, module in imports_of(path)
         if module.startswith("foretrace.")
         and len(module.split(".")) > 2
         and module.split(".")[1] != folder_of(path)
@@ -120,7 +134,7 @@ def test_numba_is_imported_in_compiled_files_only() -> None:
     wrong = [
         where(path, node)
         for path in FILES
-        for node, module in imported(tree_of(path))
+        for node, module in imports_of(path)
         if module.split(".")[0] in {"numba", "llvmlite"} and path.name != "_compiled.py"
     ]
 
@@ -141,7 +155,7 @@ def test_a_library_with_one_home_stays_there(library: str, folders: set[str]) ->
     wrong = [
         where(path, node)
         for path in FILES
-        for node, module in imported(tree_of(path))
+        for node, module in imports_of(path)
         if module.split(".")[0] == library and folder_of(path) not in folders
     ]
 
@@ -156,7 +170,7 @@ def test_only_the_command_line_prints_exits_or_reads_the_environment() -> None:
         if folder_of(path) not in {"cli", "capture"}  # torchrun speaks through the environment
         and path != SOURCE / "base/_compiled.py"  # so does numba, and is not asked if not needed
         for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Name | ast.Attribute) and (name := ast.unparse(node)) in forbidden
+        if (name := dotted(node)) in forbidden
     ]
 
     assert wrong == []
@@ -413,13 +427,13 @@ def test_nothing_of_posix_alone_is_needed() -> None:
     found = set()
     for path in FILES:
         name, tree = path.relative_to(SOURCE).as_posix(), tree_of(path)
-        found |= {(name, module) for _, module in imported(tree) if module in _OF_POSIX}
+        found |= {(name, module) for _, module in imports_of(path) if module in _OF_POSIX}
         found |= {
             (name, f"os.{node.attr}")
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and (node.value.id, node.attr in _OF_OS) == ("os", True)
+            and node.attr in _OF_OS
+            and dotted(node) == f"os.{node.attr}"
         }
 
     assert found == _GUARDED
