@@ -170,7 +170,7 @@ def test_only_the_command_line_prints_exits_or_reads_the_environment() -> None:
         if folder_of(path) not in {"cli", "capture"}  # torchrun speaks through the environment
         and path != SOURCE / "base/_compiled.py"  # so does numba, and is not asked if not needed
         for node in ast.walk(tree_of(path))
-        if (name := dotted(node)) in forbidden
+        if isinstance(node, ast.Name | ast.Attribute) and (name := dotted(node)) in forbidden
     ]
 
     assert wrong == []
