@@ -10,7 +10,8 @@ from foretrace.answer import Column, Plain, Table, Unit
 from foretrace.search.looked import Looked
 from foretrace.search.variables import DIMENSIONS
 
-JOINT, _NONE = "all", "none"
+_JOINT, _NONE = "all", "none"
+Row = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,8 @@ class Alone(Plain):
         return ", ".join((self.best.summary, *self.best.placement_words))
 
 
-def freed_plans(
-    default: Mapping[str, object], columns: Mapping[int, Mapping[str, object]]
-) -> dict[str, list[int]]:
-    """Plans that are as by default but for one dimension, the default first; none without it.
-
-    Args:
-        default: columns of the plan that is one.
-        columns: of every plan of the space.
-    """
+def _freed(default: Row, columns: Mapping[int, Row]) -> dict[str, list[int]]:
+    """Plans that are as by default but for one dimension, the default first; none without it."""
     found = {_NONE: [plan for plan, own in columns.items() if own == default]}
     for name, free in DIMENSIONS.items():
         held = default.keys() - set(free)
@@ -56,26 +50,45 @@ def freed_plans(
     return found if found[_NONE] else {}
 
 
-def best_alone(
-    freed: Mapping[str, Sequence[int]],
-    looked: Sequence[Looked],
-    value: Callable[[int, int], float],
-) -> tuple[Alone, ...]:
+def freed_in_turn(
+    default: Row, columns: Mapping[int, Row], look: Callable[[Sequence[int]], int]
+) -> dict[str, list[int]]:
+    """Plans that are as by default but for one dimension, all of them looked at; then all plans.
+
+    From the best of all, one dimension after the other is freed until none makes it better: where
+    plans are looked at closely, others may be best than from afar.
+
+    Args:
+        default: columns of the plan that is one.
+        columns: of every plan of the space.
+        look: simulates the best of some plans, and says which is the best of all so far.
+    """
+    freed = _freed(default, columns)
+    if not freed:
+        return {}
+    for plans in (*freed.values(), list(columns)):
+        best = look(plans)
+    seen = set[int]()
+    while best not in seen:
+        seen.add(best)
+        for plans in _freed(columns[best], columns).values():
+            best = look(plans)
+    return {**freed, _JOINT: list(columns)}
+
+
+def best_alone(freed: Mapping[str, Sequence[int]], looked: Sequence[Looked]) -> tuple[Alone, ...]:
     """The best of each dimension, of plans that were simulated kernel by kernel.
 
     Args:
         freed: plans of each, the default first.
-        looked: those simulated.
-        value: what is best of a plan and its step, the smaller the better.
+        looked: those simulated, the best first.
     """
     found: list[Alone] = []
     for name, plans in freed.items():
         own = set(plans)
-        among = [one for one in looked if one.number in own]
-        if among:
-            best = min(among, key=lambda one: value(one.number, one.step_ns))
-            default_ns = found[0].default_ns if found else best.step_ns
-            found.append(Alone(name, best, len(plans), default_ns))
+        best = next((one for one in looked if one.number in own), None)
+        if best is not None and (found or name == _NONE):
+            found.append(Alone(name, best, len(plans), (found[0].best if found else best).step_ns))
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ from foretrace.cost import CostModel, Inflation, Remembered, Substituted, Substi
 from foretrace.estimate import software_costs, unshared
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
-from foretrace.search.alone import JOINT, best_alone, freed_plans
+from foretrace.search.alone import best_alone, freed_in_turn
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, asked
@@ -38,6 +38,7 @@ from foretrace.search.variables import SpaceLimits
 from foretrace.software import TrainingSoftware
 from foretrace.workload import Plan, PlanDraft, Transformer, complete
 
+_ALONE = 3  # times as long as all at once, for dimensions alone
 _OFTEN = 50  # plans between two looks at the clock while bounds are made
 
 
@@ -236,14 +237,18 @@ class _Search:
         self.target = target
 
     def _each_alone(self, chosen: Sequence[int], clock: SearchClock) -> None:
-        """Look for the best of each dimension with all others as by default."""
-        default, took_s = self.beside or self.ground.assumed, clock.spent_s
-        columns = {plan: columns_of(self.plans[plan]) for plan in chosen}
-        freed = {} if default is None else freed_plans(columns_of(default), columns)
-        for at, plans in enumerate(freed.values(), 1):
-            rest = replace(self.limits, time_s=took_s * (at + 1) - clock.spent_s)
-            self._best_first(plans, SearchClock(rest), [])
-        self.freed = {**freed, JOINT: list(chosen)} if freed else {}
+        """Look for the best of each dimension with all others as by default, and from the best."""
+        rest = SearchClock(Limits(time_s=_ALONE * clock.spent_s))
+
+        def look(plans: Sequence[int]) -> int:
+            self._best_first(plans, rest, [])
+            self._closely(plans)
+            return min(self.kernels.values(), key=self._order).number
+
+        default = self.beside or self.ground.assumed
+        if default is not None:
+            columns = {plan: columns_of(self.plans[plan]) for plan in chosen}
+            self.freed = freed_in_turn(columns_of(default), columns, look)
 
     def _listed(self, clock: SearchClock) -> Listed:
         total = sum(one.num_combinations for one in self.ground.spaces)
@@ -401,29 +406,15 @@ class _Search:
         history: tuple[SearchMoment, ...],
     ) -> PlanSearch:
         state, times = self.state, self._times(chosen)
-        if not times and self.refused:
-            raise self.listed.nothing(self.refused.values(), self.ground.names)
         if not times:
-            raise WorkloadError(
-                "the search was stopped before any plan was simulated: give it more time (--time)"
-            )
-        ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
+            raise self.listed.nothing(self.refused.values(), self.ground.names)
         self.progress(Progress(Rung.LEADERS, 0, 1))
-        for among in (set(ranked), *map(set, self.freed.values())):
-            for plan in [one for one in ranked if one in among][: self.ground.num_leaders]:
-                self._looked(plan)
-        leaders = sorted(
-            self.kernels.values(),
-            key=lambda one: (
-                bool(self.target.broken(one.plan, one.step_ns)),
-                self._value(one.number, one.p95_ns or one.step_ns),
-                one.number,
-            ),
-        )[:NUM_LEADERS]
+        self._closely(chosen)
+        leaders = sorted(self.kernels.values(), key=self._order)[:NUM_LEADERS]
         best = leaders[0]
         others = [plan for plan in self._left(chosen) if plan not in times]
         is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
-        found = self._value(ranked[0], times[ranked[0]])
+        found = min(self._value(plan, step_ns) for plan, step_ns in times.items())
         lower = min((self._bound(plan) for plan in others), default=found)
         reached = self._value(best.number, times[best.number])
         return PlanSearch(
@@ -454,16 +445,27 @@ class _Search:
                 state.found[UNITS],
                 {plan: state.bound_ns(plan) for plan in (*times, *others)},
             ),
-            alone=best_alone(self.freed, tuple(self.kernels.values()), self._value),
+            alone=best_alone(self.freed, sorted(self.kernels.values(), key=self._order)),
             history=history,
             spent_s=clock.spent_s,
         )
 
-    def _looked(self, plan: int) -> None:
-        if plan not in self.kernels:
-            unit_ns = self.state.known(UNITS, plan)
-            found = self.ground.looked(self.plans[plan], number=plan, unit_ns=unit_ns)
-            self.kernels[plan] = self._told_of(replace(found, p95_ns=self.state.known(P95, plan)))
+    def _order(self, one: Looked) -> tuple[bool, float, int]:
+        """The best first, of what was simulated kernel by kernel."""
+        value = self._value(one.number, one.p95_ns or one.step_ns)
+        return bool(self.target.broken(one.plan, one.step_ns)), value, one.number
+
+    def _closely(self, plans: Sequence[int]) -> None:
+        """Simulate the best of those that were simulated unit by unit kernel by kernel."""
+        times = self._times(plans)
+        ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
+        for plan in ranked[: self.ground.num_leaders]:
+            if plan not in self.kernels:
+                found = self.ground.looked(
+                    self.plans[plan], number=plan, unit_ns=self.state.known(UNITS, plan)
+                )
+                p95_ns = self.state.known(P95, plan)
+                self.kernels[plan] = self._told_of(replace(found, p95_ns=p95_ns))
 
     def _told_of(self, one: Looked) -> Looked:
         """With what each objective says of it, and how failures are recovered from."""
@@ -476,11 +478,9 @@ class _Search:
 
     def _held(self, plan: Plan | None) -> Looked | None:
         """A plan that the best is held beside, if it can run."""
-        try:
+        with suppress(WorkloadError, ScenarioError):
             if plan is not None:
                 return self._told_of(self.ground.looked(plan, number=-1, unit_ns=None))
-        except (WorkloadError, ScenarioError):
-            pass
         return None
 
     def _pareto(self) -> tuple[Looked, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -202,8 +202,12 @@ class Listed:
         refused = tuple(Refusal(short_reason(one), 1, one) for one in late)
         return Listed.joined((self, Listed((), (), 0, refused))).refusals
 
-    def nothing(self, late: Iterable[str], on: Sequence[str]) -> WorkloadError:
-        """That none of them can run on what is named."""
+    def nothing(self, late: Collection[str], on: Sequence[str]) -> WorkloadError:
+        """That none of them can run on what is named, or was simulated in time."""
+        if self.plans and not late:
+            return WorkloadError(
+                "the search was stopped before any plan was simulated: give it more time (--time)"
+            )
         most = "; ".join(f"{one.count:,} x {one.example}" for one in self.all_refusals(late)[:2])
         return WorkloadError(
             f"no plan of {self.num_seen:,} can run {' on '.join(on)} "
