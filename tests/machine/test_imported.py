@@ -148,3 +148,77 @@ def written(folder: Path, text: str) -> Path:
     path = folder / "text.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+INFRAGRAPH = """devices:
+- name: server
+  components:
+  - {name: xpu, choice: xpu, count: 2}
+  - {name: nvsw, choice: switch, count: 1}
+  - {name: card, choice: device, count: 2}
+  links:
+  - {name: nvlink, physical: {bandwidth: {choice: gigabytes_per_second, gigabytes_per_second: 450}}}
+  - {name: pcie, physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: 400}}}
+  edges:
+  - {ep1: {component: xpu}, ep2: {component: 'nvsw[0]'}, link: nvlink, scheme: many2many}
+  - {ep1: {component: 'xpu[0:2]'}, ep2: {device: 'card[0:2]', component: 'port[0]'}, link: pcie,
+     scheme: one2one}
+- name: card
+  components: [{name: port, choice: port}]
+- name: switch
+  components: [{name: asic, choice: switch}]
+instances:
+- {name: host, device: server, count: 3}
+- {name: leaf, device: switch, count: 1}
+links:
+- name: eth
+  physical:
+    bandwidth: {choice: gigabits_per_second, gigabits_per_second: 400}
+    latency: {choice: us, us: 1}
+edges:
+- ep1: {instance: host, component: 'card.port'}
+  ep2: {instance: 'leaf[0]', component: asic}
+  link: eth
+  scheme: many2many
+"""
+
+
+def test_an_infragraph_becomes_the_tiers_of_its_instances(tmp_path: Path) -> None:
+    path = tmp_path / "infra.yaml"
+    path.write_text(INFRAGRAPH, encoding="utf-8")
+
+    text = import_description(path, host="dgx-h100").text
+
+    assert [line for line in text.splitlines() if "=" in line][3:] == [
+        'name = "scale-up"', 'kind = "scale-up"', "ranks = 2", 'bandwidth = "450 GB/s"',
+        'name = "rack"', 'kind = "rack"', "ranks = 6", 'bandwidth = "50 GB/s"',
+        'latency = "2000 ns"',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("device: server,", "device: tower,", "a device 'tower', which is not among its devices"),
+        ("components: [{name: port, choice: port}]", "components: [{name: card, choice: device}]",
+         "which holds itself"),
+        ("count: 3}", "count: 0}", "'host' of .* is there 0 times"),
+        ("count: 3}", "count: 1000001}", "'host' of .* is there 1000001 times"),
+        ("link: eth", "link: rope", "joins by 'rope', which is none of its links"),
+        ("gigabytes_per_second: 450", "gigabytes_per_second: 0", "'nvlink' .* has no bandwidth"),
+        ("'xpu[0:2]'", "'xpu[0:5]'", "joins 'xpu\\[0:5\\]' of 2 xpu"),
+        ("'card.port'", "'card.door'", "joins 'door', which none of its parts is"),
+        ("scheme: one2one}", "scheme: ring}", "joins 2 ends with 2 by 'ring'"),
+        ("count: 3}", "count: 3}\n- {name: far, device: server}", "cannot be reached from gpu0"),
+        ("devices:\n", "devices: 3\nothers:\n", "devices of .* is int, where a list is expected"),
+    ],
+)  # fmt: skip
+def test_an_infragraph_that_cannot_be_is_told_in_a_sentence(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    path = tmp_path / "infra.yaml"
+    assert old in INFRAGRAPH
+    path.write_text(INFRAGRAPH.replace(old, new), encoding="utf-8")
+
+    with pytest.raises(MachineError, match=words):
+        import_description(path, host="dgx-h100")

@@ -1,8 +1,9 @@
 """`import_description`: what other tools say of hardware becomes a host's or a machine's file.
 
 NCCL's topology (XML, `NCCL_TOPO_DUMP_FILE`) and `nvidia-smi topo -m` describe a host; ASTRA-sim's
-network (YAML, or JSON of version 1) and a table of links (CSV: from, to, gigabytes per second,
-ns) the network of a machine. What is not said there, the chip or the host, is named.
+network (YAML, or JSON of version 1), InfraGraph (YAML, JSON) and a table of links (CSV: from, to,
+gigabytes per second, ns) the network of a machine. What is not said there, the chip or the host,
+is named.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 
 from foretrace.answer import Answer, Sentences, Told
 from foretrace.base import MachineError
+from foretrace.machine.infragraph import read_infragraph
 from foretrace.machine.link_table import NetworkTier, read_link_table, tiers_of_links
 
 _KINDS = ("scale-up", "rack", "pod", "building", "region")
@@ -70,13 +72,15 @@ def import_description(
         return _of_nvidia_smi(text, where, _named(chip, "chip", where))
     if "npus_count" in text or "units-count" in text:
         tiers = _tiers_of_astra(text, where)
+    elif "instances" in text and "devices" in text:
+        tiers = tiers_of_links(read_infragraph(text, where), where)
     elif "," in text.split("\n", 1)[0]:
         tiers = tiers_of_links(read_link_table(text, where), where)
     else:
         raise MachineError(
             f"{where} is no description that is known: expected NCCL's topology (XML), the text of "
-            "`nvidia-smi topo -m`, ASTRA-sim's network (YAML, JSON), or a table of links (CSV: "
-            "from,to,gb_per_s,latency_ns)"
+            "`nvidia-smi topo -m`, ASTRA-sim's network or InfraGraph (YAML, JSON), or a table of "
+            "links (CSV: from,to,gb_per_s,latency_ns)"
         )
     return _machine(tiers, _named(host, "host", where))
 
