@@ -1,19 +1,20 @@
 """Steps of unequal documents on two processes of this host: predicted beside measured.
 
-    python bench/balance.py                a minute on two cores; needs PyTorch
+    python bench/balance.py [rounds]       two minutes on two idle cores; needs PyTorch
 
 Two gloo processes train a small transformer on the sampler's microbatches, packed as documents come
-and by two queues, with attention document by document. Before that, in the same processes, a
-window's tokens are timed in documents of each of a few lengths: `predicted` is the slowest copy's
-sum of those times and one exchange of gradients; `FLOPs` is the same sum with time by FLOPs, scaled
-to the longest document. Nothing of the steps themselves is used. Printed: mean error of steps,
-their bias, and how the two packers compare.
+and by two queues, with attention document by document. In the same processes a window's tokens are
+timed in documents of each of a few lengths: `predicted` is the slowest copy's sum of those times
+and one exchange of gradients; `FLOPs` is the same sum with time by FLOPs, scaled to the longest
+document. Nothing of the steps themselves is used. Lengths and steps are timed in turn, round by
+round, and each counts by its median: a host that lends its cores to others is as slow for both.
+Printed, on the wall's clock and the processor's: mean error of steps, their bias, how the two
+packers compare, and how far one round of a step is off the median of its rounds (repeated).
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,10 +28,10 @@ from foretrace.balance import BatchSampler, DocumentWork
 from foretrace.base import Float64s, Int64s
 
 TARGET = "target: 8 % in the mean"
-WINDOW, MICROBATCHES, STEPS = 2048, 2, 40
+WINDOW, MICROBATCHES, STEPS = 2048, 2, 20
 WORDS, WIDTH, HEADS, LAYERS = 256, 128, 4, 2
 LENGTHS = np.array([32, 64, 128, 256, 512, 1024, 2048])
-REPEATS = 5
+ROUNDS = 5
 PACKERS = {"as it comes": [], "two queues": [WINDOW // 4, WINDOW // 2]}
 
 
@@ -40,35 +41,48 @@ def documents() -> Int64s:
     return np.clip(drawn, 16, WINDOW).astype(np.int64)
 
 
-def process(meeting: str, rank: int, out: Path) -> None:
-    """Measure lengths, then steps; write both."""
+def process(meeting: str, rank: int, out: Path, rounds: int) -> None:
+    """Measure lengths and steps in turn; write both."""
     import torch
     from torch import distributed
 
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     microbatch, exchange = trainer()
-    measured: dict[str, object] = {"lengths": calibrated(microbatch, distributed.barrier)}
-    measured["exchange"] = repeated(exchange, distributed.barrier)
-    lengths = documents()
-    for name, thresholds in PACKERS.items():
-        sampler = BatchSampler(
-            lengths, window=WINDOW, num_microbatches=MICROBATCHES, num_copies=2, copy=rank,
-            thresholds=thresholds,
-        )  # fmt: skip
-        packed = [lengths[one].tolist() for one in sampler][: STEPS * MICROBATCHES]
-        steps = [packed[at : at + MICROBATCHES] for at in range(0, len(packed), MICROBATCHES)]
-        spent = []
-        for step in steps:
-            distributed.barrier()
-            begin = time.perf_counter_ns()
-            for one in step:
-                microbatch(one)
+    steps = {name: packed(rank, thresholds) for name, thresholds in PACKERS.items()}
+
+    def spent_ns(work: list[list[int]], *, exchanges: bool) -> tuple[int, int]:
+        distributed.barrier()
+        begin = time.perf_counter_ns(), time.process_time_ns()
+        for one in work:
+            microbatch(one)
+        if exchanges:
             exchange()
-            spent.append(time.perf_counter_ns() - begin)
-        measured[name] = {"steps": steps, "ns": spent}
-    out.write_text(json.dumps(measured))
+        return time.perf_counter_ns() - begin[0], time.process_time_ns() - begin[1]
+
+    alike = [[[length] * (WINDOW // length)] for length in LENGTHS.tolist()]
+    spent_ns([[WINDOW]] * MICROBATCHES, exchanges=True)  # what only the first of all takes
+    measured: dict[str, list[list[tuple[int, int]]]] = {
+        name: [] for name in ("lengths", "exchange", *steps)
+    }
+    for _ in range(rounds):
+        measured["lengths"].append([spent_ns(one, exchanges=False) for one in alike])
+        measured["exchange"].append([spent_ns([], exchanges=True)])
+        for name, work in steps.items():
+            measured[name].append([spent_ns(one, exchanges=True) for one in work])
+    out.write_text(json.dumps({"steps": steps, "ns": measured}))
     distributed.destroy_process_group()
+
+
+def packed(rank: int, thresholds: list[int]) -> list[list[list[int]]]:
+    """Lengths of documents, by step and microbatch of this copy of the model."""
+    lengths = documents()
+    sampler = BatchSampler(
+        lengths, window=WINDOW, num_microbatches=MICROBATCHES, num_copies=2, copy=rank,
+        thresholds=thresholds,
+    )  # fmt: skip
+    each = [lengths[one].tolist() for one in sampler][: STEPS * MICROBATCHES]
+    return [each[at : at + MICROBATCHES] for at in range(0, len(each), MICROBATCHES)]
 
 
 def trainer() -> tuple[Callable[[list[int]], None], Callable[[], None]]:
@@ -112,28 +126,6 @@ def trainer() -> tuple[Callable[[list[int]], None], Callable[[], None]]:
     return microbatch, exchange
 
 
-def calibrated(
-    microbatch: Callable[[list[int]], None], barrier: Callable[[], object]
-) -> list[float]:
-    """Time of a window's tokens in documents of each length, in ns; both processes at once."""
-    microbatch([WINDOW])
-    return [
-        repeated(lambda length=length: microbatch([length] * (WINDOW // length)), barrier)
-        for length in LENGTHS.tolist()
-    ]
-
-
-def repeated(run: Callable[[], None], barrier: Callable[[], object]) -> float:
-    """The median of some runs, in ns."""
-    spent = []
-    for _ in range(REPEATS):
-        barrier()
-        begin = time.perf_counter_ns()
-        run()
-        spent.append(time.perf_counter_ns() - begin)
-    return statistics.median(spent)
-
-
 def by_flops(work: DocumentWork) -> DocumentWork:
     """Time by FLOPs, right for one document as long as the window."""
     per_token = 6 * (12 * WIDTH * WIDTH * LAYERS + WIDTH * WORDS)
@@ -152,40 +144,55 @@ def predicted(work: DocumentWork, copies: list[list[list[list[int]]]]) -> Float6
     return longest
 
 
-def main() -> None:
+def main(rounds: int) -> None:
     """Run both processes and print."""
     with tempfile.TemporaryDirectory() as folder:
         outs = [Path(folder) / f"{rank}.json" for rank in range(2)]
+        meeting = f"file://{folder}/meeting"
         running = [
-            subprocess.Popen(
-                [sys.executable, __file__, f"file://{folder}/meeting", str(rank), str(out)]
-            )
+            subprocess.Popen([sys.executable, __file__, meeting, str(rank), str(out), str(rounds)])
             for rank, out in enumerate(outs)
         ]
         if any(one.wait() for one in running):
             sys.exit("a process failed")
         found = [json.loads(out.read_text()) for out in outs]
-    packed_ns = np.array([one["lengths"] for one in found]).max(axis=0)
-    exchange_ns = max(one["exchange"] for one in found)
-    work = DocumentWork.of_measured(WINDOW, LENGTHS, packed_ns)
     print(TARGET)
-    means = {}
-    for name in PACKERS:
-        measured = np.array([one[name]["ns"] for one in found]).max(axis=0)
-        means[name] = measured.mean()
+    for clock, title in enumerate(("on the wall", "on the processor")):
+        print(title)
+        ns = {
+            name: np.array([one["ns"][name] for one in found], np.float64)[..., clock]
+            for name in ("lengths", "exchange", *PACKERS)
+        }
+        tell({name: [one["steps"][name] for one in found] for name in PACKERS}, ns)
+
+
+def tell(steps: dict[str, list[list[list[list[int]]]]], ns: dict[str, Float64s]) -> None:
+    """Print what was predicted beside what was measured, by the median of rounds.
+
+    Args:
+        steps: lengths of documents, by packer, process, step and microbatch.
+        ns: of lengths, the exchange and steps; float64[processes, rounds, lengths or steps].
+    """
+    median = {name: np.median(each, axis=1) for name, each in ns.items()}
+    work = DocumentWork.of_measured(WINDOW, LENGTHS, median["lengths"].mean(axis=0))
+    slower = {name: median[name].max(axis=0) for name in PACKERS}
+    for name, measured in slower.items():
         for title, law in (("predicted", work), ("FLOPs", by_flops(work))):
-            expected = predicted(law, [one[name]["steps"] for one in found]) + exchange_ns
+            expected = predicted(law, steps[name]) + median["exchange"].mean()
             off = expected / measured - 1
             print(
                 f"{name:12} {title:10} mean error {100 * np.abs(off).mean():5.1f} %  bias "
                 f"{100 * (expected.sum() / measured.sum() - 1):+5.1f} %  steps "
                 f"{measured.min() / 1e6:.0f} to {measured.max() / 1e6:.0f} ms"
             )
-    print(f"two queues: {means['as it comes'] / means['two queues']:.3f} times as fast a step")
+        again = np.abs(ns[name].max(axis=0) / measured - 1).mean()
+        print(f"{name:12} {'repeated':10} mean error {100 * again:5.1f} %")
+    came, queued = (slower[name].mean() for name in PACKERS)
+    print(f"two queues: {came / queued:.3f} times as fast a step")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        process(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    if sys.argv[2:]:
+        process(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
     else:
-        main()
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)

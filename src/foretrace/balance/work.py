@@ -62,7 +62,9 @@ class DocumentWork:
     def of_measured(cls, window: int, lengths: Int64s, packed_ns: Float64s) -> DocumentWork:
         """Work measured on a window's tokens, cut into documents of each length.
 
-        What the shortest documents take is all but attention.
+        A token, a document and a pair of tokens each take some time; all but that of tokens
+        counts as attention, so that short documents, of which many fill a window, cost what they
+        were measured to.
 
         Args:
             window: tokens of every measurement.
@@ -76,9 +78,12 @@ class DocumentWork:
             raise WorkloadError(
                 f"lengths must rise to the window of {window:,} tokens, got {lengths.tolist()}"
             )
-        above_ns = np.maximum.accumulate(np.maximum(packed_ns - packed_ns[0], 0.0))
-        attention_ns = above_ns * lengths / window
-        return cls(window, lengths, attention_ns, float(packed_ns[0]) / window)
+        from scipy.optimize import nnls  # on demand: it takes longer to import than a short command
+
+        columns = np.column_stack([np.ones(len(lengths)), window / lengths, lengths / window])
+        found, _ = nnls(columns / packed_ns[:, None], np.ones(len(lengths)))
+        attention_ns = np.maximum((packed_ns - found[0]) * lengths / window, 0.0)
+        return cls(window, lengths, np.maximum.accumulate(attention_ns), float(found[0]) / window)
 
     @property
     def attention_share(self) -> float:
