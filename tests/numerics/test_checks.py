@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch.overrides import TorchFunctionMode
 
 TRIALS = 150
 
@@ -205,3 +207,42 @@ def test_what_cannot_be_checked_is_said() -> None:
         checked_int8_weight(torch.ones(2, 2, dtype=torch.int8), 200)
     with pytest.raises(WorkloadError, match="expected an int8 matrix"):
         checked_int8_weight(torch.ones(2, 2))
+
+
+class Attending(torch.nn.Module):
+    """Attention by PyTorch's fused function, behind a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(48, 96)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(given).unflatten(-1, (2, 48)).mT.chunk(3, -2)
+        fused = torch.nn.functional.scaled_dot_product_attention
+        return fused(query, key, value, is_causal=True)
+
+
+class Striking(TorchFunctionMode):
+    """A fault within the fused kernel: one bit of its result."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> torch.Tensor:
+        found: torch.Tensor = func(*args, **(kwargs or {}))
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            with torch.no_grad():
+                found.view(-1).view(torch.int32)[7] ^= 1 << 29
+        return found
+
+
+def test_fused_attention_in_a_protected_model_is_checked(generator: torch.Generator) -> None:
+    torch.manual_seed(0)
+    model, given = Attending(), torch.randn(4, 64, 48, generator=generator)
+    with protect(model) as guard:
+        with torch.no_grad():
+            model(given)
+        assert guard.found == []
+        with torch.no_grad(), Striking():
+            model(given)
+        assert [one.module for one in guard.found] == ["attention"]
+        assert guard.found[0].call == 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError, optional
-from foretrace.numerics.formats import FP32, FloatFormat
+from foretrace.numerics.formats import FP32, FloatFormat, float_format
 
 if TYPE_CHECKING:
     import torch
@@ -217,6 +217,54 @@ def checked_attention(
     expected = (weights.double() @ value_sums[..., None])[..., 0]
     sizes = (weights.double().square() @ values.double().square().sum(-1)[..., None])[..., 0]
     return out, wrong | _is_beyond(out, expected, sizes, places)
+
+
+def wrong_attention(  # noqa: PLR0917  as PyTorch's
+    out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002  as PyTorch's
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Rows of fused attention whose sum cannot be told by rounding; bool[..., rows].
+
+    One check over queries, keys and values: weights are computed again, and a row of the result
+    must sum to them times the sums of values. Arguments are those of PyTorch's
+    `scaled_dot_product_attention`; where weights are dropped at random nothing is checked.
+    """
+    if dropout_p:
+        return torch.zeros(out.shape[:-1], dtype=torch.bool, device=out.device)
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = (one.repeat_interleave(times, -3) for one in (key, value))
+    scores = query.double() @ key.double().mT * (scale or query.shape[-1] ** -0.5)
+    largest = scores.abs().amax(-1)
+    if is_causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=out.device).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights, sums = torch.softmax(scores, -1), value.double().sum(-1, keepdim=True)
+    wide = out.double()
+    difference = (wide.sum(-1) - (weights @ sums)[..., 0]).abs()
+    # Sums are kept in fp32; weights and results may be rounded to the format. A score's error,
+    # which grows with the score, moves its weight by as much.
+    steps = max(key.shape[-2] / _PARTIAL_SUMS, 1.0)
+    sizes = (weights.square() @ value.double().square().sum(-1, keepdim=True))[..., 0]
+    moved = 1 + largest * math.sqrt(query.shape[-1])
+    squares = wide.square().sum(-1)
+    rounded = float_format(str(out.dtype)).unit_roundoff ** 2 * value.shape[-1] * sizes
+    summed = FP32.unit_roundoff**2 * steps * (sizes * value.shape[-1] * moved.square() + squares)
+    kept = float_format(str(out.dtype)).unit_roundoff ** 2 * squares
+    limit = DEVIATIONS * ((rounded + summed + kept) / 3).sqrt() + _SMALLEST
+    return ~(difference.isfinite() & (difference <= limit))
 
 
 def attention_sums(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

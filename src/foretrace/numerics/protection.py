@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
 from foretrace.base import WorkloadError, optional
-from foretrace.numerics.checks import CheckedWeight, wrong_rows
+from foretrace.numerics.checks import CheckedWeight, wrong_attention, wrong_rows
 from foretrace.numerics.formats import float_format
 from foretrace.numerics.injection import Inputs, run
 
@@ -56,6 +56,7 @@ class Protection:
     ) -> None:
         """Encode every parameter that is guarded."""
         self.found: list[CorruptionFound] = []
+        self._num_attended = 0
         self._on_error = on_error
         self._guarded = list(_guarded(model))
         if not self._guarded:
@@ -64,6 +65,12 @@ class Protection:
                 "checked: give a model that has some"
             )
         self._hooks = [one.module.register_forward_hook(self._hook(one)) for one in self._guarded]
+        self._attention = _attention_checks(self._attended)
+        begin, end = self._attention.__enter__, self._attention.__exit__
+        self._hooks += [
+            model.register_forward_pre_hook(lambda *_: begin() and None),
+            model.register_forward_hook(lambda *_: end(None, None, None), always_call=True),
+        ]
 
     @property
     def num_modules(self) -> int:
@@ -94,26 +101,30 @@ class Protection:
             with torch.no_grad():
                 wrong = _wrong(one, given, out)
             one.num_calls += 1
-            if not bool(wrong.any()):
-                return
-            rows = wrong.flatten().nonzero()[:, 0]
-            found = CorruptionFound(
-                module=one.name,
-                num_rows=len(rows),
-                first_row=int(rows[0]),
-                call=one.num_calls - 1,
-            )
-            self.found.append(found)
-            if self._on_error is not None:
-                self._on_error(found)
+            self._tell(one.name, wrong, one.num_calls - 1)
 
         return check
+
+    def _attended(self, wrong: Tensor) -> None:
+        self._tell("attention", wrong, self._num_attended)
+        self._num_attended += 1
+
+    def _tell(self, module: str, wrong: Tensor, call: int) -> None:
+        if not bool(wrong.any()):
+            return
+        rows = wrong.flatten().nonzero()[:, 0]
+        found = CorruptionFound(
+            module=module, num_rows=len(rows), first_row=int(rows[0]), call=call
+        )
+        self.found.append(found)
+        if self._on_error is not None:
+            self._on_error(found)
 
 
 def protect(
     model: torch.nn.Module, *, on_error: Callable[[CorruptionFound], object] | None = None
 ) -> Protection:
-    """Check every linear layer and embedding bag of a model while it runs.
+    """Check linear layers, embedding bags and attention of a model while it runs.
 
     Weights are encoded now: flips in them later are found as those in a computation are. The model
     computes what it computed.
@@ -126,6 +137,30 @@ def protect(
         WorkloadError: if nothing in it can be checked.
     """
     return Protection(model, on_error)
+
+
+def _attention_checks(tell: Callable[[Tensor], None]) -> Any:
+    """A mode in which each `scaled_dot_product_attention` is checked; calls give what they gave.
+
+    `tell` gets which rows are wrong.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    fused = torch.nn.functional.scaled_dot_product_attention
+
+    class Checking(TorchFunctionMode):
+        """Looks at results on their way."""
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = func(*args, **(kwargs or {}))
+            with torch.no_grad():
+                if func is fused:
+                    tell(wrong_attention(out, *args, **(kwargs or {})))
+            return out
+
+    return Checking()
 
 
 def _guarded(model: torch.nn.Module) -> Iterator[_Guarded]:
