@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from foretrace.api import scenarios as scenarios
     from foretrace.api import search as search
     from foretrace.api import serve as serve
+    from foretrace.api import serve_staged as serve_staged
     from foretrace.api import simulate as simulate
     from foretrace.api import substitute as substitute
     from foretrace.api import synthesise as synthesise

@@ -27,6 +27,7 @@ _PLAN = "--model llama3.2-1b --machine dgx-h100 --gpus 8"
 _ADDED = f"{_PLAN} --set global_batch=8 --ledger {{out}}/l.jsonl --json"
 _SMALL = "--tp 2 --global-batch 8 --sequence 512"
 _ONCE = "--iterations 1 --warmup 0"
+_STAGED = "serve --requests poisson:rate=10,prompt=1,output=1,requests=20"
 _SERVE = "serve --gpu h100 --requests poisson:rate=10,prompt=128,output=16,requests=20"
 _TABLES = "--model dlrm-mlperf-v2 --machine dgx-a100 --gpus 8 --micro-batch 8192"
 
@@ -71,6 +72,8 @@ LINES: Mapping[str, tuple[str, ...]] = {
         f"{_SERVE} --engine {{engine}} --json",
         f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",
         f"{_SERVE} --engine {{engine}} --rates 1,9 --json",
+        f"{_STAGED} --model dlrm-criteo-kaggle --machine six-l4 --json",
+        f"{_STAGED} --model stable-diffusion-1.5 --machine dgx-a100 --batch 1 --json",
     ),
     "tables": (f"tables {_TABLES} --time 1 --json",),
     "validate neighbours": ("validate neighbours --data {runs} --json",),

@@ -21,13 +21,25 @@ from foretrace.serve import (
     Requests,
     ServiceTarget,
     Serving,
+    StagedServing,
     deployment,
     engine_of,
+    generator_stages,
+    generator_work,
     knee_of,
     read_engine,
+    recommender_stages,
     requests_named,
+    staged_serving,
 )
-from foretrace.workload import Model, Transformer, model_called
+from foretrace.workload import (
+    Model,
+    Recommender,
+    TableSharding,
+    Transformer,
+    model_called,
+    read_torchrec_plan,
+)
 
 
 def serve(
@@ -96,6 +108,100 @@ def serve(
     if pools is not None and not isinstance(pools, Pools):
         pools = Pools(*pools)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
+
+
+def serve_staged(
+    model: Model | str | Path,
+    *,
+    requests: Requests | str | Path,
+    machine: Machine | str | Path,
+    batch: int = 8,
+    tables: str | Path | None = None,
+    table_format: str = "fp16",
+    dense_format: str = "fp16",
+    dense_cards: int | None = None,
+    denoising_steps: int = 50,
+    attention: str = "flash",
+    rate: float | None = None,
+    target: ServiceTarget | None = None,
+    seed: int = 0,
+    folders: Sequence[Path] = (),
+) -> StagedServing:
+    """Latencies and throughput of a model without tokens: a recommender, a generator of pictures.
+
+    Args:
+        model: a name or a file.
+        requests: as in `serve`; their lengths count for nothing.
+        machine: a host with its cards or GPUs: a name or a file.
+        batch: requests of a batch at most.
+        tables: where a recommender's tables stand: a sharding plan of TorchRec; dealt to cards by
+            cost, if left out.
+        table_format: of a recommender's tables: fp32, fp16, int8, int4.
+        dense_format: of its networks' products.
+        dense_cards: cards that run its networks; as many as give the highest throughput, if left
+            out.
+        denoising_steps: passes of a generator's network for one picture, each with the text and
+            without.
+        attention: of a generator: "flash", or "plain": scores are written to memory.
+        rate: requests in a second that come at random, in place of their own arrivals.
+        target: what requests are promised.
+        seed: of what is drawn.
+        folders: of files that names are looked up in, before the presets.
+
+    Raises:
+        WorkloadError: if the model makes tokens, or tables do not fit the cards.
+        MachineError: if the machine cannot be costed.
+    """
+    if isinstance(model, str | Path):
+        model = model_called(str(model), folders)
+    if isinstance(machine, str | Path):
+        machine = load_machine(str(machine), folders)
+    found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
+    if rate is not None:
+        found = found.at_rate(rate, seed=seed)
+    if isinstance(model, Recommender):
+        cards = recommender_stages(
+            model,
+            machine,
+            most_batch=batch,
+            tables=None
+            if tables is None
+            else TableSharding(places=read_torchrec_plan(Path(tables), model)),
+            table_format=table_format,
+            dense_format=dense_format,
+            dense_cards=dense_cards,
+        )
+        return staged_serving(
+            found,
+            cards.stages,
+            model=model.name,
+            machine=machine.name,
+            most_batch=batch,
+            target=target,
+            memory=(
+                ("tables", sum(cards.bytes_by_card)),
+                ("fullest card", max(cards.bytes_by_card)),
+            ),
+            notes=("the host's own work on a request is not known and not counted",),
+        )
+    work = generator_work(model, machine, attention=attention)
+    return staged_serving(
+        found,
+        generator_stages(
+            model, machine, most_batch=batch, steps=denoising_steps, attention=attention
+        ),
+        model=model.name,
+        machine=machine.name,
+        most_batch=batch,
+        target=target,
+        work=work.shares,
+        positions=work.positions,
+        memory=(
+            ("weights", 2 * work.num_parameters),
+            ("largest scores, where they are written", work.scores_bytes),
+        ),
+        notes=("encoding the text and decoding the latents are not counted",),
+    )
 
 
 def knee(

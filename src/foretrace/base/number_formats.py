@@ -87,6 +87,7 @@ NUMBER_FORMATS = (
                  spellings=("char", "i8")),
     NumberFormat(name="uint8", num_bytes=1.0, torch="uint8", profiled="unsigned char", code=0,
                  spellings=("byte", "u8"), units="int8"),
+    NumberFormat(name="int4", num_bytes=0.5, spellings=("i4",)),
     NumberFormat(name="bool", num_bytes=1.0, torch="bool", profiled="bool", code=11),
     NumberFormat(name="complex32", num_bytes=4.0, torch="complex32",
                  profiled="c10::complex<c10::Half>", code=8),

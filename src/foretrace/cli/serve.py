@@ -21,15 +21,6 @@ from foretrace.serve import Pools, ServiceTarget
 
 def serve(
     *,
-    engine: Annotated[
-        Path,
-        option(
-            "META.json",
-            "vLLM's settings: keywords of its engine, alone or under engine_kwargs.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ],
     requests: Annotated[
         str,
         option(
@@ -38,6 +29,16 @@ def serve(
             "poisson:rate=10,prompt=1024,output=256 (bursts, constant).",
         ),
     ],
+    engine: Annotated[
+        Path | None,
+        option(
+            "META.json",
+            "vLLM's settings: keywords of its engine, alone or under engine_kwargs. Left out for "
+            "models without tokens: recommenders, generators of pictures.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     model: Annotated[
         str,
         option(
@@ -118,6 +119,36 @@ def serve(
     ] = "",
     most_gpus: Annotated[int, option("N", "GPUs to try at most.", min=1)] = 64,
     time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
+    batch: Annotated[
+        int, option("N", "Without tokens: requests of a batch at most.", min=1, max=65536)
+    ] = 8,
+    tables: Annotated[
+        Path | None,
+        option(
+            "PLAN.json",
+            "Where a recommender's tables stand: a sharding plan of TorchRec. Default: dealt by "
+            "cost.",
+        ),
+    ] = None,
+    table_format: Annotated[
+        str, option("NAME", "Of a recommender's tables: fp32, fp16, int8, int4.")
+    ] = "fp16",
+    dense_format: Annotated[str, option("NAME", "Of a recommender's products.")] = "fp16",
+    dense_cards: Annotated[
+        int | None,
+        option(
+            "N",
+            "Cards that run a recommender's networks. Default: as many as give the highest "
+            "throughput.",
+            min=1,
+        ),
+    ] = None,
+    denoising_steps: Annotated[
+        int, option("N", "Passes of a generator's network for a picture.", min=1)
+    ] = 50,
+    attention: Annotated[
+        str, option("flash|plain", "Of a generator; plain writes scores to memory.")
+    ] = "flash",
     price: options.Price = None,
     substitute: options.Substitutes = None,
     seed: options.Seed = 0,
@@ -128,6 +159,25 @@ def serve(
         doing.now("serving requests")
         target = target_of(slo) if slo else None
         is_search = bool(rate and slo) if fewest is None else fewest
+        if engine is None:
+            outputs.tell(
+                _staged(
+                    model,
+                    machine,
+                    batch=batch,
+                    requests=requests,
+                    tables=tables,
+                    table_format=table_format,
+                    dense_format=dense_format,
+                    dense_cards=dense_cards,
+                    denoising_steps=denoising_steps,
+                    attention=attention,
+                    rate=rate,
+                    target=target,
+                    seed=seed,
+                )
+            )
+            return
         if is_search and target is None:
             raise WorkloadError("the fewest GPUs that keep which promise? state it with --slo")
         asked: dict[str, Any] = {
@@ -167,6 +217,20 @@ def serve(
                 **asked,
             )
     outputs.tell(found)
+
+
+def _staged(model: str, machine: str | None, **asked: Any) -> Answer:
+    """What is served without an engine.
+
+    Raises:
+        WorkloadError: if the model or the machine is not named.
+    """
+    if not model or machine is None:
+        raise WorkloadError(
+            "nothing says what serves: name an engine's settings (--engine), or, for a model "
+            "without tokens, --model and --machine"
+        )
+    return api.serve_staged(model, machine=machine, folders=model_folders(), **asked)
 
 
 def rates_of(text: str) -> tuple[float, ...]:

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from foretrace.serve.knee import Knee as Knee
     from foretrace.serve.knee import KneePoint as KneePoint
     from foretrace.serve.knee import knee_of as knee_of
+    from foretrace.serve.of_generator import GeneratorWork as GeneratorWork
+    from foretrace.serve.of_generator import generator_stages as generator_stages
+    from foretrace.serve.of_generator import generator_work as generator_work
     from foretrace.serve.of_profiles import activated_experts as activated_experts
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
+    from foretrace.serve.of_recommender import RecommenderCards as RecommenderCards
+    from foretrace.serve.of_recommender import recommender_stages as recommender_stages
     from foretrace.serve.of_trace import times_of_trace as times_of_trace
     from foretrace.serve.pools import Pools as Pools
     from foretrace.serve.profiles import LayerProfiles as LayerProfiles
@@ -35,6 +40,10 @@ if TYPE_CHECKING:
     from foretrace.serve.serving import met as met
     from foretrace.serve.serving import tpot_ms as tpot_ms
     from foretrace.serve.serving import ttft_ms as ttft_ms
+    from foretrace.serve.staged_serving import StagedServing as StagedServing
+    from foretrace.serve.staged_serving import staged_serving as staged_serving
+    from foretrace.serve.stages import ServingStage as ServingStage
+    from foretrace.serve.stages import staged_run as staged_run
     from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
     from foretrace.serve.step_times import StepBatch as StepBatch
 

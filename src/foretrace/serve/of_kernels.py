@@ -93,12 +93,12 @@ def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> L
     head = products.pop(_HEAD)
     dense = {name: (tokens, _product_ns(chip, _TOKENS, *each)) for name, each in products.items()}
     dense |= {
-        name: (tokens, _moved_ns(chip, _TOKENS * each * _BYTES)) for name, each in moved.items()
+        name: (tokens, moved_ns(chip, _TOKENS * each * _BYTES)) for name, each in moved.items()
     }
     sequences = _SEQUENCES.astype(np.float64)
     last = {
         _HEAD: (sequences, _product_ns(chip, _SEQUENCES, *head)),
-        "sampler": (sequences, _moved_ns(chip, _SEQUENCES * model.vocabulary * _LOGIT_BYTES)),
+        "sampler": (sequences, moved_ns(chip, _SEQUENCES * model.vocabulary * _LOGIT_BYTES)),
     }
     prefill = _prefill_ns(chip, heads, shared, size)
     decode = _decode_ns(chip, heads, shared, size)
@@ -199,7 +199,12 @@ def _product_ns(chip: Chip, tokens: Int64s, rows: int, inner: int) -> Float64s:
     )
 
 
-def _moved_ns(chip: Chip, num_bytes: Int64s) -> Float64s:
+def moved_ns(chip: Chip, num_bytes: Int64s | Float64s) -> Float64s:
+    """Reading or writing so many bytes in a row, in ns.
+
+    Raises:
+        MachineError: if nothing says how fast.
+    """
     access = np.full(len(num_bytes), Access.STREAM, np.int8)
     moved = Movements(num_bytes.astype(np.float64), access)
     return model_ns("movement", moved, chip, values=_values(chip, "movement", "", "any"))

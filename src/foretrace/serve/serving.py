@@ -230,7 +230,7 @@ class Serving(Answer):
             named,
             Column("latency", value=lambda one: one[0]),
             *(
-                Column(f"{key}_ms", title, Unit.NUMBER, _part(key))
+                Column(f"{key}_ms", title, Unit.NUMBER, spread_part(key))
                 for key, title in (
                     *(("mean", "mean ms"), ("low", "from"), ("high", "to"), ("median", "50 %")),
                     *(("p90", "90 %"), ("p95", "95 %"), ("p99", "99 %")),
@@ -249,7 +249,9 @@ class Serving(Answer):
         return Table.of("requests", self.served, *columns, shown=Shown.FILES)
 
 
-def _part(key: str) -> Callable[[tuple[str, LatencySpread]], float]:
+def spread_part(key: str) -> Callable[[tuple[str, LatencySpread]], float]:
+    """That field of a row of latencies."""
+
     def value(one: tuple[str, LatencySpread]) -> float:
         found: float = getattr(one[1], key)
         return found

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.block import ParameterCount as ParameterCount
     from foretrace.workload.blocks.block import Passes as Passes
     from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
+    from foretrace.workload.blocks.item_writer import ItemWriter as ItemWriter
     from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
     from foretrace.workload.blocks.of_model import plan_of_blocks as plan_of_blocks
     from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
+    from foretrace.workload.blocks.recommender_networks import Networks as Networks
     from foretrace.workload.blocks.setting import Setting as Setting
     from foretrace.workload.configurations.formats import CONFIG_FORMATS as CONFIG_FORMATS
     from foretrace.workload.configurations.formats import read_configuration as read_configuration

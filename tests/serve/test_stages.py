@@ -1,0 +1,150 @@
+"""Requests in batches through stages: recommenders on cards, generators of pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foretrace as ft
+from foretrace.base import WorkloadError
+from foretrace.machine import load_machine
+from foretrace.serve import (
+    ServingStage,
+    generator_work,
+    recommender_stages,
+    requests_named,
+    staged_run,
+)
+from foretrace.workload import Recommender, load_model
+from tests.serve.made import requests_of
+
+LAW = "poisson:rate=100,prompt=1,output=1,requests=200"
+
+
+def stage(ns: float, *, copies: int = 1, most: int = 8) -> ServingStage:
+    """So long whatever the batch."""
+    return ServingStage("made", "here", copies, np.full(most + 1, ns))
+
+
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(1, 3)), min_size=1, max_size=4),
+    st.integers(1, 8),
+)
+def test_no_request_is_lost_and_none_overtakes(
+    gaps: list[int], sizes: list[tuple[int, int]], batch: int
+) -> None:
+    arrival = np.cumsum(gaps) - gaps[0]
+    requests = requests_of(arrival, [1] * len(gaps), [1] * len(gaps))
+    stages = [stage(ns, copies=copies) for ns, copies in sizes]
+
+    run = staged_run(requests, stages, most_batch=batch)
+
+    assert run.sizes.sum() == len(gaps)
+    assert (run.sizes <= batch).all()
+    assert (run.first_ns >= arrival).all()
+    assert (np.diff(run.first_ns) >= 0).all()
+    assert (run.last_ns - run.first_ns >= sum(ns for ns, _ in sizes)).all()
+    for at, (_, copies) in enumerate(sizes):
+        begins, ends = run.start_ns[:, at], run.end_ns[:, at]
+        beside = [((begins <= begin) & (ends > begin)).sum() for begin in begins]
+        assert max(beside) <= copies
+
+
+def test_one_stage_of_single_requests_is_the_queue_of_the_textbook() -> None:
+    requests = requests_named("poisson:rate=800,prompt=1,output=1,requests=200000")
+
+    run = staged_run(requests, [stage(1e6)])
+
+    waited = float((run.first_ns - requests.arrival_ns).mean())
+    load = requests.rate * 1e-3
+    assert waited == pytest.approx(load / (2 * (1 - load)) * 1e6, rel=0.02)
+
+
+def test_a_request_alone_takes_its_stages_to_the_nanosecond() -> None:
+    run = staged_run(requests_of([0], [1], [1]), [stage(7), stage(11), stage(13)])
+
+    assert run.last_ns.tolist() == [31]
+
+
+def dlrm() -> Recommender:
+    model = load_model("dlrm-mlperf-v2")
+    assert isinstance(model, Recommender)
+    return model
+
+
+def test_narrow_tables_take_fewer_bytes_and_lookups_less_time() -> None:
+    machine = load_machine("six-l4")
+    found = {
+        name: recommender_stages(dlrm(), machine, most_batch=64, table_format=name, dense_cards=2)
+        for name in ("fp16", "int8", "int4")
+    }
+    rows, columns = sum(dlrm().rows), dlrm().size
+
+    for name, width in (("fp16", 2 * columns), ("int8", columns + 4), ("int4", columns // 2 + 4)):
+        assert sum(found[name].bytes_by_card) == rows * width
+    times = [found[name].stages[1].batch_ns[64] for name in ("fp16", "int8", "int4")]
+    assert times[0] > times[1] > times[2]
+
+
+def test_throughput_is_the_slowest_stages() -> None:
+    found = ft.serve_staged(
+        "dlrm-mlperf-v2",
+        machine="six-l4",
+        requests="poisson:rate=10000000,prompt=1,output=1,requests=20000",
+        batch=256,
+        table_format="int8",
+    )
+
+    assert found.most_per_s == min(one.rate for one in found.stages)
+    assert 0.8 * found.most_per_s < found.requests_per_s <= found.most_per_s
+    assert found.slowest.busy_share > 0.9
+    assert found.latency_ms.low <= found.latency_ms.mean <= found.latency_ms.high
+
+
+def test_what_does_not_fit_is_a_sentence() -> None:
+    with pytest.raises(WorkloadError, match="do not fit the cards of"):
+        ft.serve_staged("dlrm-mlperf-v2", machine="pc-rtx-4090", requests=LAW, table_format="fp32")
+    with pytest.raises(WorkloadError, match="makes tokens one after the other"):
+        ft.serve_staged("llama3-8b", machine="six-l4", requests=LAW)
+    with pytest.raises(WorkloadError, match="6 of 6 cards cannot run the networks"):
+        ft.serve_staged("dlrm-mlperf-v2", machine="six-l4", requests=LAW, dense_cards=6)
+
+
+def shares(name: str, attention: str = "flash", *, batch: int = 2) -> dict[str, float]:
+    found = generator_work(
+        load_model(name), load_machine("dgx-a100"), batch=batch, attention=attention
+    )
+    return {one.kind: one.share for one in found.shares}
+
+
+def test_trends_of_a_survey_of_generators() -> None:
+    """Golden et al., arXiv:2312.14385."""
+    machine, model = load_machine("dgx-a100"), load_model("stable-diffusion-1.5")
+    plain, fused = (
+        generator_work(model, machine, batch=2, attention=one) for one in ("plain", "flash")
+    )
+    seen = [one.positions for one in fused.positions]
+
+    assert 1.1 < plain.ns / fused.ns < 2.5
+    convolution = shares("stable-diffusion-1.5")["convolution"]
+    assert shares("stable-diffusion-1.5", "plain")["convolution"] < convolution < 0.44
+    assert fused.num_parameters == pytest.approx(0.86e9, rel=0.01)
+    # From level to level four times fewer positions, and again as many on the way up.
+    assert set(seen) == {4096, 1024, 256, 64}
+    assert seen == seen[: len(seen) // 2] + sorted(seen[len(seen) // 2 :])
+    clip = shares("modelscope-video", batch=1)
+    over_time, within = clip["attention over time"], clip["attention"]
+    assert over_time / (over_time + within + clip["attention to the text"]) > 0.6
+
+
+def test_a_loop_takes_its_passes() -> None:
+    found = ft.serve_staged(
+        "stable-diffusion-1.5", machine="dgx-a100", requests=LAW, batch=1, denoising_steps=20
+    )
+    one = generator_work(load_model("stable-diffusion-1.5"), load_machine("dgx-a100"), batch=2)
+
+    assert found.stages[0].one_ms == pytest.approx(20 * one.ns / 1e6)
+    assert found.stages[0].copies == 8
