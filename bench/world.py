@@ -38,6 +38,7 @@ CONFIGURATIONS = {
     "gpipe": ("pipeline.py", {"SCHEDULE": "GPipe"}),
     "1f1b": ("pipeline.py", {"SCHEDULE": "1F1B"}),
     "interleaved": ("pipeline.py", {"SCHEDULE": "Interleaved1F1B"}),
+    "experts": ("experts.py", {}),
     "1f1b x dp": ("pipeline.py", {"SCHEDULE": "1F1B", "STAGES": "half"}),
 }
 _STEPS = 3

@@ -123,8 +123,21 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         went_in = [one for key, one in arguments.items() if not key.startswith("output")]
         peer = arguments.get("dst", arguments.get("src", -1)) if short in _TRANSFERS else -1
         at = self._exchange(name, group, went_in, came_out, peer=peer, host_ns=host_ns)
+        if name == "all_to_allv" and self._values is not None:
+            self._exchange_counts(came_out[0], went_in[0])
         if short in _TRANSFERS:
             self._mail(name, at, self.groups[str(group.group_name)][peer], went_in[0][0])
+
+    def _exchange_counts(self, received: torch.Tensor, sent: torch.Tensor) -> None:
+        """Counts of tokens that ranks tell each other: as many come as go."""
+        values = self._values
+        is_message = isinstance(sent, FakeTensor) and self._mailbox.carries(sent)
+        if values is None or not is_message or received.shape != sent.shape:
+            return
+        known = values.known(sent)
+        if known is not None:
+            values.state(received, known)
+            self.journal.substitutes["counts that other ranks send were as those sent there"] += 1
 
     def _mail(self, name: str, at: int, other: int, tensor: torch.Tensor) -> None:
         """Whole numbers arrive: pipelines vote with them, and tell shapes."""

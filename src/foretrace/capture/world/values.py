@@ -81,7 +81,8 @@ class SubstitutedValues:
     def _counts(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
         """Tokens of experts: as many each."""
         given = args[0]
-        named = dict(zip(("input", "bins"), args, strict=False)) | kwargs
+        names = [one.name for one in func._schema.arguments]  # noqa: SLF001 - the only way
+        named = dict(zip(names, args, strict=False)) | kwargs
         bins = int(named.get("bins", 0) or named.get("minlength", 0))
         if not bins:
             raise DynamicOutputShapeException(func)
