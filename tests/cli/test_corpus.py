@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,15 @@ COMMANDS = ("inspect", "replay", "analyze")
 
 
 def files_of(data_dir: Path) -> list[Path]:
-    """Every JSON file of the public traces."""
-    return sorted((data_dir / "traces").rglob("*.json.gz"))
+    """Every JSON file of the public traces; of ranks of one job the first."""
+    found = sorted((data_dir / "traces").rglob("*.json.gz"))
+    return [path for path in found if _first_rank(path) in {path, None}]
+
+
+def _first_rank(path: Path) -> Path | None:
+    """Rank 0 beside a file; none, if there is none."""
+    first = path.with_name(re.sub(r"rank\d+(?=\.json\.gz$)", "rank0", path.name))
+    return first if first.exists() else None
 
 
 @pytest.mark.slow
