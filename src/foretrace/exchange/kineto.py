@@ -263,6 +263,6 @@ def _signature(graph: ExecutionGraph, name: int) -> dict[str, object]:
         return {}
     try:
         told = msgspec.json.decode(graph.names[name], type=dict[str, object])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return {_ARGUMENTS[key]: value for key, value in told.items() if key in _ARGUMENTS}

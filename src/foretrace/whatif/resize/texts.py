@@ -34,8 +34,12 @@ def with_shapes(
             continue
         old = dims[at]
         is_list = bool(old) and all(isinstance(one, list) for one in old)
-        pairs = zip(old, new, strict=True) if is_list else [(old, new)]
-        for was, now in cast("list[tuple[list[int], Shape]]", list(pairs)):
+        parts = cast("list[list[int]]", old if is_list else [old])
+        others = cast("tuple[Shape, ...]", new if is_list else (new,))
+        is_flat = all(type(one) is int for was in parts for one in was)
+        if not is_flat or [len(was) for was in parts] != [len(now) for now in others]:
+            continue  # lists in lists: whoever wrote them means no shape
+        for was, now in zip(parts, others, strict=True):
             changed.update(
                 {a: b for a, b in zip(was, now, strict=True) if a != b and a > _LARGEST_AXIS}
             )
