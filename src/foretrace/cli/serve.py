@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -160,10 +161,23 @@ def serve(
         target = target_of(slo) if slo else None
         is_search = bool(rate and slo) if fewest is None else fewest
         if engine is None:
+            of_engines = {
+                "--profiles": profiles,
+                "--trace": trace,
+                "--gpu": gpu,
+                "--rates": rates,
+                "--prefix-hits": prefix_hits,
+                "--pools": pools,
+                "--fewest": fewest,
+                "--vary": vary,
+                "--price": price,
+                "--substitute": substitute,
+            }
             outputs.tell(
                 _staged(
                     model,
                     machine,
+                    of_engines=[name for name, value in of_engines.items() if value],
                     batch=batch,
                     requests=requests,
                     tables=tables,
@@ -219,16 +233,21 @@ def serve(
     outputs.tell(found)
 
 
-def _staged(model: str, machine: str | None, **asked: Any) -> Answer:
+def _staged(model: str, machine: str | None, *, of_engines: Sequence[str], **asked: Any) -> Answer:
     """What is served without an engine.
 
     Raises:
-        WorkloadError: if the model or the machine is not named.
+        WorkloadError: if the model or the machine is not named, or an option is about engines.
     """
     if not model or machine is None:
         raise WorkloadError(
             "nothing says what serves: name an engine's settings (--engine), or, for a model "
             "without tokens, --model and --machine"
+        )
+    if of_engines:
+        raise WorkloadError(
+            f"{', '.join(of_engines)} cannot be told of a model that is served in stages: name an "
+            "engine's settings (--engine), or leave it out"
         )
     return api.serve_staged(model, machine=machine, folders=model_folders(), **asked)
 
