@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -53,22 +52,31 @@ def test_a_format_is_known_from_the_name(run: Run, traces: Path, tmp_path: Path)
     assert ".pftrace" in unknown.err
 
 
-def test_a_devices_machine_of_a_cpu_recording_is_said_and_widens(
-    run: Run, repository: Path
-) -> None:
+def test_a_devices_machine_of_a_recording_of_cpus_is_refused(run: Run, repository: Path) -> None:
     traces = repository / "examples" / "cpu-llama-tp2-dp2" / "traces"
-    model = traces.parent / "model.toml"
-    line = ("whatif", traces, "--sharding", "zero3", "--json")
+    line = ("whatif", traces, "--sharding", "zero3")
 
-    own = json.loads(run(*line).out)
-    stated = json.loads(run(*line, "--machine", "dgx-h100", "--model", model).out)
+    own = run(*line)
+    stated = run(*line, "--machine", "dgx-h100")
 
-    says = [note for note in stated["notes"] if "the recording shows no device" in note]
-    assert len(says) == 1
-    assert "h100-sxm" in says[0]
-    assert stated["high_ns"] > 1.9 * stated["step_ns"] > 3.8 * stated["low_ns"] / 1.05
-    assert own["high_ns"] < 1.2 * own["step_ns"]
-    assert not any("shows no device" in note for note in own["notes"])
+    assert own.code == 0
+    assert (stated.code, stated.out) == (1, "")
+    assert "the recording shows no device" in stated.err
+    assert "h100-sxm of dgx-h100" in stated.err
+    assert "--machine" in stated.err
+    assert "machine" not in run("whatif", traces, "--set", "precision.products=fp8").err
+
+
+def test_collectives_of_cpus_are_no_device_operations_without_launches(
+    run: Run, data_dir: Path
+) -> None:
+    folder = data_dir / "traces" / "odd-files"
+
+    done = run("breakdown", folder / "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz")
+
+    assert done.code == 0
+    assert "10 of 10 collectives have members that were not recorded" in done.err
+    assert "no recorded launch" not in done.err
 
 
 @pytest.mark.parametrize(

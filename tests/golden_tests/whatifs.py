@@ -16,7 +16,7 @@ BUCKETS = "made/buckets"
 ON = "--machine dgx-h100"
 ON_A100 = "--machine dgx-a100"  # what MEGATRON was recorded on: another is refused
 OF = f"{ON} --model llama3.2-1b"
-OF_EXAMPLE = f"{ON} --model examples/cpu-llama-tp2-dp2/model.toml"
+OF_EXAMPLE = "--model examples/cpu-llama-tp2-dp2/model.toml"
 
 EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
     EXAMPLE: (
@@ -34,7 +34,7 @@ EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
         "--tp 4",
         "--tp 3",
         "--tp 2 --sequence-parallel",
-        f"--tp 4 --sequence-parallel {ON}",
+        "--tp 4 --sequence-parallel",
         "--dp 8",
         "--dp 1",
         "--pp 3 --microbatches 3 --schedule gpipe",

@@ -64,12 +64,14 @@ def _of_ghosts(matches: Matches) -> Iterator[Finding]:
 
 
 def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Finding]:
-    num_alone = int((operations.ops.launch == NOT_LAUNCHED).sum())
+    is_device = operations.is_stream[operations.ops.lane]
+    num_device = int(is_device.sum())
+    num_alone = int((operations.ops.launch[is_device] == NOT_LAUNCHED).sum())
     if num_alone:
-        is_many = num_alone > _MANY * len(operations.ops)
+        is_many = num_alone > _MANY * num_device
         yield Finding(
             LOST_LAUNCHES if is_many else "launches",
-            f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; they "
+            f"{num_alone} of {num_device} device operations have no recorded launch; they "
             "follow their stream, or start as long after their rank's start as measured.",
         )
     for op in operations.held_from_before.tolist():

@@ -82,6 +82,12 @@ def baseline_of(
             "the recording's steps take no time, so nothing can be scaled: its files hold no "
             "durations, or steps without any work; load the profiler's own files of whole steps"
         )
+    if machine is not None and not recording.graph.has_device:
+        raise ScenarioError(
+            f"the recording shows no device, only work of CPUs, so that its times say nothing of "
+            f"{machine.chip.name} of {machine.name}: leave the machine out (--machine) for what "
+            "the recording itself shows, or record the job with its device's activity"
+        )
     if cores is not None:
         graph = replace(recording.graph, measured_ns=alone_ns(replayed, cores))
         recording = replace(recording, graph=graph)

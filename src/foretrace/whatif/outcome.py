@@ -42,8 +42,6 @@ _MISSED = 0.05
 # one job on 4 times as many chips go (docs/accuracy.md), what cost models do not know stays; each
 # tenfold beyond is taken to be as uncertain as a step all of which is new (`scaled._CHANGED`).
 _KNOWN_GROWTH, _PER_TENFOLD = 4.0, 0.25
-# A CPU's job beside the costs of a device: nobody measured it; half to twice as long, each way.
-_FOREIGN = math.log(2.0)
 # Of the device's work and of a step: what changes, and what stays, to a reader.
 _TOLD, _STAYS = 0.05, 0.002
 _WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard deviations
@@ -108,13 +106,11 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         timeline = _simulated(baseline, scenario, start, costs)
     step_ns = step_time_ns(timeline)
     edited = 0.0 if scenario == baseline.before else math.hypot(_MISSED, _grown(baseline, scenario))
-    edited = math.hypot(edited, _foreign(baseline, scenario))
     unmodelled = _unmodelled(baseline, edited)
     low_ns, high_ns = _ends(timeline, costs, step_ns, unmodelled=unmodelled)
     notes = (
         *notes,
         *_growth(baseline, scenario),
-        *_foreign_machine(baseline, scenario),
         *_loading(baseline, scenario),
         *_hidden(baseline, timeline, step_ns),
     )
@@ -146,25 +142,6 @@ def _growth(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
     text = (
         f"{asked:,} ranks are {asked / recorded:,.0f} times the {recorded:,} that were recorded, "
         "over links that the recording does not show: the interval is wider for it"
-    )
-    return (text,)
-
-
-def _foreign(baseline: Baseline, scenario: Scenario) -> float:
-    """Width, logarithmic, each way, of a device's machine stated of a job that ran on a CPU."""
-    is_other = replace(scenario, changes=()) != baseline.before
-    is_foreign = baseline.before.machine is not None and not _has_device(baseline)
-    return _FOREIGN if is_foreign and is_other else 0.0
-
-
-def _foreign_machine(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
-    machine = baseline.before.machine
-    if machine is None or not _foreign(baseline, scenario):
-        return ()
-    text = (
-        f"the recording shows no device, so that it did not run on the {machine.chip.name} of "
-        f"{machine.name}: times stay those of its CPU, what is made or resized follows that "
-        "machine at best in proportion, and the interval is wider for it; leave --machine out"
     )
     return (text,)
 
@@ -266,6 +243,8 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
     """What the recorded step becomes by the ratio of two estimates."""
     model, machine = baseline.model, baseline.before.machine
     if not isinstance(model, Transformer) or machine is None:
+        if not _has_device(baseline):  # estimates are of devices
+            raise reason
         raise ScenarioError(
             f"{_ended(reason)} With a model and a machine stated, the answer is the recorded step "
             "times the ratio of two estimates."
