@@ -144,7 +144,7 @@ def _attention_checks(tell: Callable[[Tensor], None]) -> Any:
 
     `tell` gets which rows are wrong.
     """
-    from torch.overrides import TorchFunctionMode
+    from torch.overrides import TorchFunctionMode  # with a model alone
 
     fused = torch.nn.functional.scaled_dot_product_attention
 
