@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from foretrace.base.documents import read_document as read_document
     from foretrace.base.documents import read_sources as read_sources
     from foretrace.base.errors import CircleError as CircleError
+    from foretrace.base.errors import DifferentRunsError as DifferentRunsError
     from foretrace.base.errors import EngineError as EngineError
     from foretrace.base.errors import GraphError as GraphError
     from foretrace.base.errors import MachineError as MachineError

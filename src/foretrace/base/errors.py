@@ -4,6 +4,7 @@
     +-- TraceError        a file could not be read, or does not hold what was asked of it
     +-- GraphError        a graph breaks a rule of `foretrace.graph.spec`, or cannot be built
     |   +-- CircleError   its nodes wait for each other
+    |   +-- DifferentRunsError  its ranks never met
     +-- MachineError      a description of hardware cannot be read, or says what cannot be
     +-- WorkloadError     a description of a model cannot be read, or says what cannot be
     +-- SimulationError   a simulation cannot be run on this graph
@@ -32,6 +33,10 @@ class TraceError(ModelError):
 
 class GraphError(ModelError):
     """An execution graph breaks a rule, or cannot be built from these traces."""
+
+
+class DifferentRunsError(GraphError):
+    """Ranks leave collectives before others arrive: their traces are not of one run."""
 
 
 class CircleError(GraphError):

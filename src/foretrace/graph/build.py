@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CircleError, GraphError, Int64s
+from foretrace.base import CircleError, DifferentRunsError, GraphError, Int64s
 from foretrace.graph import chakra
 from foretrace.graph.assembly import assembled
 from foretrace.graph.behaviour import told_by_behaviour
@@ -102,8 +102,9 @@ def build_recording(
     comm = with_named_peers(operations, communication_ops(operations))
     try:
         recording = _with_groups(operations, comm, groups_of(operations, comm), corrections)
-    except CircleError:
-        # Groups guessed wrong make ranks wait for each other in a circle: then do not guess.
+    except (CircleError, DifferentRunsError):
+        # Groups guessed wrong make ranks wait for each other in a circle, or leave before others
+        # arrive: then do not guess.
         if not guessed_lanes(operations, comm):
             raise
         groups = groups_of(operations, comm, is_guessing=False)

@@ -21,7 +21,7 @@ from tests.graph.recorded import (
     replayed_step_ns,
     step,
 )
-from tests.truth import Job
+from tests.truth import FileStyle, Job, JobConfig, make_job
 from tests.truth.small import Launch, Reduce, Think
 
 US = 1_000
@@ -109,3 +109,13 @@ def test_ranks_that_share_nothing_start_together_and_say_so() -> None:
     assert recording.clocks[1].offset_ns == 8_999_000 * US
     assert replayed_step_ns(recording) == [500 * US, 500 * US]
     assert recording.measured.start_ns.min() == 0
+
+
+def test_groups_guessed_wrong_are_no_sign_of_different_runs() -> None:
+    style = FileStyle(collective_arguments=False)
+    sizes = JobConfig(num_steps=2, num_layers=3, tp=1, dp=2, pp=2, num_microbatches=2)
+    config = replace(sizes, noise=False, style=style)
+
+    recording = recording_of(make_job(config))
+
+    assert any("could not be told" in one.text for one in recording.findings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import PARTED, CollectiveKind, GraphError
+from foretrace.base import PARTED, CollectiveKind, DifferentRunsError, GraphError
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.transfers import MemberTransfers
@@ -81,7 +81,7 @@ def _check_meetings(
     share = np.where(meetings >= MIN_MEETINGS, missed / np.maximum(meetings, 1), 0)
     worst = int(share.argmax())
     if share[worst] > MAX_MISSED:
-        raise GraphError(
+        raise DifferentRunsError(
             f"ranks of different runs: on the best common clock {_path(operations, worst)} leaves "
             f"{int(missed[worst])} of its {int(meetings[worst])} collectives before other ranks "
             "arrive, expected none. Pass the files of one run."
