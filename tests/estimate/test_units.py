@@ -15,8 +15,10 @@ from foretrace.estimate import UnitRun, run_units, simulated_step, unit_programs
 from foretrace.graph import NodeKind, verify
 from foretrace.machine import load_machine
 from foretrace.workload import (
+    ContextExchange,
     Overlap,
     Plan,
+    Recompute,
     Sharding,
     Transformer,
     blocks_of_model,
@@ -104,6 +106,26 @@ def test_programs_take_to_the_nanosecond_what_graphs_of_units_take(
 
     graphs = [unit_layout(blocks_of_model(model, plan), plan) for plan in plans]
     assert found == [run_units(graph, costs, inflation).step_ns for graph in graphs]
+
+
+def test_what_is_timed_first_changes_no_step() -> None:
+    """Keys of a ring are passed on before recomputed attention; nothing holds the first up."""
+    model, costs = transformer("llama3-8b"), Remembered(COSTS)
+    exchange, recompute = ContextExchange.RING, Recompute.SELECTIVE
+    base = replace(BASE, sequence=8192, micro_batch=4, pipeline=2, context=8, recompute=recompute)
+    base = replace(base, context_exchange=exchange, schedule="zb-h1")
+    plans = [
+        replace(one, data=data, sharding=sharding)
+        for one in (replace(base, schedule="interleaved", num_chunks=2), base)
+        for data, sharding in ((1, Sharding.NONE), (2, Sharding.ZERO1), (2, Sharding.ZERO3))
+    ]
+
+    found = unit_programs(model, costs, Inflation())
+
+    steps = [found.step_ns(plan) for plan in plans]
+    alone = [unit_programs(model, costs, Inflation()).step_ns(plan) for plan in plans]
+    assert steps == alone
+    assert both(model, plans[2])[0] == pytest.approx(steps[2], rel=0.01)
 
 
 @pytest.mark.parametrize("plan", DENSE[:6])

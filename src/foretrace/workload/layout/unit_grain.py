@@ -20,13 +20,13 @@ from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
 from foretrace.workload.layout.coarse import Coarse, without_kept
-from foretrace.workload.layout.drafted import drafted
+from foretrace.workload.layout.drafted import Drafted, drafted
 from foretrace.workload.layout.folded import host_ns_of
 from foretrace.workload.layout.laid_out import LaidOut
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
-from foretrace.workload.layout.tables import NOTHING
+from foretrace.workload.layout.tables import COMPUTE, NOTHING
 from foretrace.workload.layout.template import Template
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.schedule import Schedule
@@ -200,6 +200,23 @@ class _Stretch:
     first: Int64s  # int64[segments], first operator among the fine items
     last: Int64s  # int64[segments]
 
+    @property
+    def free(self) -> Int64s:
+        """Exchanges of the fine items that wait for no operator; int64[those]."""
+        stream = self.fine.columns["stream"]
+        is_held = stream == COMPUTE
+        is_held[self.fine.target] = True
+        first = np.unique(stream, return_index=True)[1]
+        streams = stream[first[~is_held[first]]].tolist()
+        own = [np.flatnonzero(stream == one) for one in streams]
+        return np.concatenate([first[:0], *(one[np.cumsum(is_held[one]) == 0] for one in own)])
+
+    @property
+    def ends(self) -> Int64s:
+        """The last of the fine items of every stream; int64[streams in use]."""
+        stream = self.fine.columns["stream"]
+        return len(stream) - 1 - np.unique(stream[::-1], return_index=True)[1]
+
 
 def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
     rows = step.pieces.rows
@@ -230,10 +247,10 @@ def fragments_of(
     for (stage, _, _), stretch in zip(stretches, own, strict=True):
         pieces.add(stage, stretch.fine)
     sorted_pieces = pieces.sorted()
-    items = drafted(sorted_pieces)
+    begin = np.cumsum([0, *(len(one.fine) for one in own)])
+    items = _apart(drafted(sorted_pieces), own, begin)
     launch_ns = host_ns_of(items, launch)
     folded = graph_of_step(step_of(sorted_pieces), items, launch, launch_ns)
-    begin = np.cumsum([0, *(len(one.fine) for one in own)])
     size = [len(one.place) for one in own]
 
     def joined(columns: Iterable[Int64s]) -> Int64s:
@@ -253,6 +270,34 @@ def fragments_of(
         launch_node=folded.launch[first],
         stream_lag_ns=launch.lag_ns.get(EdgeKind.STREAM, 0),
         launch_lag_ns=launch.lag_ns.get(EdgeKind.LAUNCH, 0),
+    )
+
+
+def _apart(items: Drafted, stretches: Sequence[_Stretch], begin: Int64s) -> Drafted:
+    """Items of which none begins before its stretch, or beside what is timed before it.
+
+    Exchanges that wait for nothing, as those that pass recomputed keys on, would. The host is far
+    ahead of them in a step, so that they are over in time: no operator waits for them here.
+    """
+    before, behind = [items.before], [items.behind]
+    is_waited = np.ones(len(items), np.bool_)
+    ends = np.zeros(0, np.int64)
+    for at, (stretch, first) in enumerate(zip(stretches, begin.tolist(), strict=False)):
+        free = first + stretch.free
+        is_waited[free] = False
+        if not at or items.stage[first] != items.stage[first - 1]:
+            ends = ends[:0]
+        begins = np.append(first + stretch.first[0], free)
+        before.append(np.repeat(ends, len(begins)))
+        behind.append(np.tile(begins, len(ends)))
+        ends = first + stretch.ends
+    kept = is_waited[items.source]
+    return replace(
+        items,
+        source=items.source[kept],
+        target=items.target[kept],
+        before=np.concatenate(before),
+        behind=np.concatenate(behind),
     )
 
 
