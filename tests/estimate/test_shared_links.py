@@ -83,7 +83,7 @@ def taken_ns(machine: Machine, name: str, *groups: Sequence[int], size: int = SI
     finish = graph.nodes_of(NodeKind.FINISH)
     duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
     duration_ns[finish] = transfer_ns(graph, finish, model)
-    found = step_traffic(graph, duration_ns, model=model, machine=machine, folded_by=None)
+    found = step_traffic(graph, duration_ns, model=model, links=links_of(machine))
     return int(simulate_shared(graph, duration_ns, traffic=found.traffic).end_ns.max())
 
 

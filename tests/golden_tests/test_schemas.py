@@ -77,6 +77,9 @@ LINES: Mapping[str, tuple[str, ...]] = {
     ),
     "tables": (f"tables {_TABLES} --time 1 --json",),
     "validate neighbours": ("validate neighbours --data {runs} --json",),
+    "whatif": (
+        "whatif --model llama3.2-1b --machine dgx-h100 --plan {plan} --network shared --json",
+    ),
     "validate runs": ("validate runs --data {runs} --workers 1 --json",),
 }
 
@@ -94,7 +97,9 @@ def test_what_a_command_prints_keeps_to_its_schema(
     places = {"examples": examples, "out": tmp_path, "engine": engine, "runs": runs}
     checkpoint = tmp_path / "held.safetensors"
     checkpoint.write_bytes(_CHECKPOINT)
-    places |= {"losses": losses, "observed": observed, "checkpoint": checkpoint}
+    plan = tmp_path / "plan.toml"
+    plan.write_text("[parallelism]\ndp = 8\n[batch]\nglobal_batch = 8\nsequence = 512\n")
+    places |= {"losses": losses, "observed": observed, "checkpoint": checkpoint, "plan": plan}
 
     for line in LINES[case]:
         outcome = run(*(word.format(**places) for word in line.split()))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from foretrace.analyze import chip_of
-from foretrace.base import NS_PER_MS, ScenarioError
+from foretrace.base import NS_PER_MS, NetworkUse, ScenarioError
 from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Chip, Machine
@@ -50,6 +50,7 @@ class Basis:
     cores: Cores | None = None
     chip: Chip | None = None  # what the files name
     without_profiler: bool = False  # as the job runs when nobody records it
+    network: NetworkUse = NetworkUse.PRIVATE
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -97,6 +98,7 @@ class Basis:
             costs=self.costs,
             cores=self.cores,
             chip=self.chip,
+            network=self.network,
         )
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.base import MachineError, TraceError
+from foretrace.base import MachineError, NetworkUse, TraceError
 from foretrace.graph import LACKING, ExecutionGraph, Finding, Recording, Timeline
 from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
@@ -100,6 +100,7 @@ class Job:
         costs: CostModel | None = None,
         cores: Cores | None = None,
         without_profiler: bool = False,
+        network: NetworkUse | str = NetworkUse.PRIVATE,
         folders: Sequence[Path] = (),
     ) -> Edited:
         """This job with something different about it, to be predicted from its recording.
@@ -120,6 +121,9 @@ class Job:
             cores: processor cores that the recorded ranks shared, where the host computes.
             without_profiler: predict the job as it runs when nobody records it; `foretrace.record`
                 times such steps.
+            network: "private": a transfer takes as long as recorded, whoever it meets; "shared":
+                those that meet on a link of the machine divide it, as far as they did not so
+                when they were recorded.
             folders: of files that names are looked up in, before the presets.
 
         Raises:
@@ -142,6 +146,7 @@ class Job:
             cores=cores,
             chip=recorded,
             without_profiler=without_profiler,
+            network=NetworkUse(network),
         )
         return Edited(self, edits, basis, name)
 

@@ -50,7 +50,7 @@ def whatif(
 ) -> None:
     """Predict a recorded job, or an estimate, with other sizes, plan, machine or faster work."""
     edits = edits_of(stated, COMMAND_LINE, folders=machine_folders())
-    _check(edits, scenarios, report, trace)
+    _check(edits, scenarios, report, trace, is_shared=network is NetworkUse.SHARED)
     with activity() as doing, collector_paused():
         folders = machine_folders()
         draft, sizes = stated_of(recorded or ())
@@ -59,10 +59,6 @@ def whatif(
         of = plans.model_of(model, configured)
         under = _plan(plan, draft, configured)
         plans.tell_notes(under)
-        if paths and network is NetworkUse.SHARED:
-            raise typer.BadParameter(
-                "--network shared is of an estimate: recorded transfers were measured as they met"
-            )
         if paths:
             base = reading.job(paths, doing).edit(
                 *edits,
@@ -72,6 +68,7 @@ def whatif(
                 sizes=sizes,
                 cores=None if cores is None else Cores.of(cores),
                 without_profiler=without_profiler,
+                network=network,
             )
         elif on is None or of is None or under is None:
             raise typer.BadParameter(
@@ -115,9 +112,14 @@ def _plan(
 
 
 def _check(
-    edits: tuple[Edit, ...], scenarios: Path | None, report: Path | None, trace: Path | None
+    edits: tuple[Edit, ...],
+    scenarios: Path | None,
+    report: Path | None,
+    trace: Path | None,
+    *,
+    is_shared: bool,
 ) -> None:
-    if not edits and scenarios is None:
+    if not edits and scenarios is None and not is_shared:
         raise typer.BadParameter(
             "nothing is different: state an edit, as in --layers 96, or --scenarios FILE.toml"
         )

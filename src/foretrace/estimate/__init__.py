@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.parts import step_parts as step_parts
     from foretrace.estimate.shared_links import LinkUse as LinkUse
     from foretrace.estimate.shared_links import SharedLinks as SharedLinks
+    from foretrace.estimate.shared_links import shared_links as shared_links
     from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED

@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from foretrace.analyze import windows
 from foretrace.base import NetworkUse, SimulationError, WorkloadError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.degraded_links import slow_links
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.link_traffic import sharing_of, unshared
 from foretrace.estimate.nearest import nearest_plans
-from foretrace.estimate.shared_links import SharedLinks, shared_links
+from foretrace.estimate.shared_links import shared_links
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,
@@ -25,7 +24,6 @@ from foretrace.estimate.step_time import (
 )
 from foretrace.machine import Machine, with_hosts
 from foretrace.operators import ModuleProgram
-from foretrace.simulate import simulate
 from foretrace.software import (
     UNKNOWN_SOFTWARE,
     Knowledge,
@@ -147,7 +145,7 @@ def estimate(
         peak_flops_per_ns=peak,
         price_per_hour=price_per_hour,
         software=software,
-        links=_links(done, costs_of) if with_prices else None,
+        links=shared_links(done, costs_of) if with_prices else None,
         slow_links=() if slow_link is None else slow_links(done, slow_link),
         notes=(
             *_notes_on_hosts(machine),
@@ -289,25 +287,6 @@ def unmodelled_of(
         has_experts=isinstance(model, Transformer) and model.experts is not None,
         knowledge=Knowledge.UNKNOWN if software is None else software.knowledge,
         architecture=machine.chip.architecture,
-    )
-
-
-def _links(
-    done: SimulatedStep, costs_of: Callable[[Machine], CostModel] | None
-) -> SharedLinks | None:
-    if done.traffic is None:
-        return None
-    steps, private = (
-        windows(done.timeline),
-        windows(simulate(done.timeline.graph, done.duration_ns)),
-    )
-    return shared_links(
-        done.timeline,
-        done.traffic,
-        alone_ns=done.duration_ns,
-        end_node=int(steps.end_node[0]),
-        private_ns=int(private.duration_ns[0]),
-        costs_of=costs_of,
     )
 
 

@@ -16,11 +16,17 @@ from functools import cached_property, partial
 import numpy as np
 
 from foretrace.base import Bools, Float64s, Int64s
-from foretrace.cost import CollectiveLoads, CostModel, collective_loads, transfer_ns
+from foretrace.cost import (
+    CollectiveLoads,
+    CostModel,
+    collective_loads,
+    collective_named,
+    transfer_ns,
+)
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.machine import Machine, MachineLinks, links_of
 from foretrace.simulate import NO_FLOW, Traffic
-from foretrace.workload import LaidOut, Plan, alike_groups
+from foretrace.workload import LaidOut, alike_groups
 
 _FULL = 1 + 1e-9
 _DIGITS = 12  # by which equal loads are told
@@ -57,13 +63,19 @@ def unshared(machine: Machine) -> Machine:
     return replace(machine, tiers=tiers)
 
 
+def own_groups(graph: ExecutionGraph) -> Sequence[Int64s]:
+    """Each collective's group alone, int64[1, members]: ranks are all there."""
+    return [np.array([one.ranks], np.int64) for one in graph.collectives.makes]
+
+
 def step_traffic(
     graph: ExecutionGraph,
     duration_ns: Int64s,
     *,
     model: CostModel,
-    machine: Machine,
-    folded_by: Plan | None,
+    links: MachineLinks,
+    groups: Callable[[ExecutionGraph], Sequence[Int64s]] = own_groups,
+    num_bytes: Int64s | None = None,
     least_left: float = 1.0,
 ) -> StepTraffic:
     """What the collectives of a step ask of a machine's links.
@@ -71,22 +83,17 @@ def step_traffic(
     Args:
         graph: of any origin; rank r stands at place r of the machine.
         duration_ns: int64[nodes], of every node alone.
-        model: that they are from.
-        machine: whose links they use.
-        folded_by: the plan, if one rank of each stage stands for all; `None`: ranks are all there.
+        model: what says how much of them passes before data does.
+        links: that they use.
+        groups: int64[groups, members], those that do what each make of a graph's collectives says.
+        num_bytes: int64[collectives]; as the graph has them, if left out.
         least_left: of any link's bandwidth, where some are to lose it.
     """
-    links = links_of(machine)
-    flows = _Flows(graph, duration_ns, model)
-    makes = graph.collectives.makes
-    groups: Sequence[Int64s] = (
-        [np.array([one.ranks], np.int64) for one in makes]
-        if folded_by is None
-        else alike_groups(graph, folded_by)
-    )
+    flows = _Flows(graph, duration_ns, model, num_bytes=num_bytes)
+    makes, of_make = graph.collectives.makes, groups(graph)
     loads = _Loads(links)
     kind_of_make = {
-        (make, way): loads.place(makes[make].name, groups[make], way)
+        (make, way): loads.place(makes[make].name, of_make[make], way)
         for make, way in flows.makes_and_ways
     }
     kind = np.array([kind_of_make[each] for each in flows.makes_and_ways], np.int64)
@@ -96,7 +103,14 @@ def step_traffic(
 class _Flows:
     """The collectives that move anything, and the patterns that they make."""
 
-    def __init__(self, graph: ExecutionGraph, duration_ns: Int64s, model: CostModel) -> None:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        duration_ns: Int64s,
+        model: CostModel,
+        *,
+        num_bytes: Int64s | None,
+    ) -> None:
         nodes = graph.nodes_of(NodeKind.FINISH)
         collective = graph.collective[nodes].astype(np.int64)
         leaves_hub = _leaves_hub(graph)[nodes]
@@ -104,23 +118,30 @@ class _Flows:
         makes = graph.collectives.makes
         is_pair = np.array([one.is_pair for one in makes], np.bool_)[graph.collectives.make]
         low = np.array([min(one.ranks) for one in makes], np.int64)[graph.collectives.make]
+        is_known = np.array([collective_named(one.name) is not None for one in makes], np.bool_)
         # Of a pair, who leaves its hub receives.
-        nodes_in = nodes[leaves_hub | ~is_pair[collective]]
+        receives = leaves_hub | ~is_pair[collective]
+        nodes_in = nodes[receives & is_known[graph.collectives.make[collective]]]
         own = graph.collective[nodes_in].astype(np.int64)
         way = np.full(count, _UP, np.int64)
         is_low = is_pair[own] & (graph.rank[nodes_in] == low[own])
         way[own[is_low]] = _DOWN
         self.nodes, self.collective = nodes_in, own
-        self.duration_ns = duration_ns[nodes_in]
         self.delay_ns = np.minimum(
-            transfer_ns(graph, nodes_in, model, most_bytes=1), self.duration_ns
+            transfer_ns(graph, nodes_in, model, most_bytes=1), duration_ns[nodes_in]
         )
+        # Of the member that takes longest, where they were recorded one by one.
+        work_ns = np.zeros(count, np.int64)
+        np.maximum.at(work_ns, own, duration_ns[nodes_in] - self.delay_ns)
+        self.work_ns = work_ns[own]
         key = np.stack([graph.collectives.make[own], way[own]])
         found, place = np.unique(key, axis=1, return_inverse=True)
         self.makes_and_ways = [tuple(each) for each in found.T.tolist()]
         self.place = place.reshape(-1).astype(np.int64)  # int64[nodes], of those
-        sizes = np.array([max(one.num_bytes, 0) for one in makes], np.int64)
-        self.num_bytes = sizes[graph.collectives.make[own]]
+        if num_bytes is None:
+            sizes = np.array([one.num_bytes for one in makes], np.int64)
+            num_bytes = sizes[graph.collectives.make]
+        self.num_bytes = np.maximum(num_bytes, 0)[own]
 
 
 def _leaves_hub(graph: ExecutionGraph) -> Bools:
@@ -183,7 +204,7 @@ def _traffic(
     """Patterns of what takes as long alone, on links that may be crowded."""
     first, _, num_alike = loads.alike
     capacity = loads.links.bytes_per_ns[first]
-    work_ns = flows.duration_ns - flows.delay_ns
+    work_ns = flows.work_ns
     moves = (work_ns > 0) & (flows.num_bytes > 0)
     key = np.stack([kind, flows.num_bytes, work_ns])[:, moves]
     distinct, at = np.unique(key, axis=1, return_inverse=True)
@@ -269,9 +290,9 @@ def sharing_of(
     laid_out: LaidOut, model: CostModel, machine: Machine, *, least_left: float = 1.0
 ) -> Callable[[ExecutionGraph, Int64s], StepTraffic]:
     """What collectives of a laid-out graph, or of an edited one of the same ranks, ask of links."""
-    folded_by = laid_out.plan if laid_out.is_folded else None
+    groups = partial(alike_groups, plan=laid_out.plan) if laid_out.is_folded else own_groups
     return partial(
-        step_traffic, model=model, machine=machine, folded_by=folded_by, least_left=least_left
+        step_traffic, model=model, links=links_of(machine), groups=groups, least_left=least_left
     )
 
 

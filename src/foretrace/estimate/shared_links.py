@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretrace.analyze import windows
 from foretrace.answer import Column, Plain, Table, Unit
 from foretrace.base import Float64s, Int64s, UInt8s
 from foretrace.cost import CostModel, transfer_ns
-from foretrace.estimate.link_traffic import StepTraffic, flows_of, unshared
+from foretrace.estimate.link_traffic import flows_of, unshared
+from foretrace.estimate.step_time import SimulatedStep
 from foretrace.graph import NodeKind, Timeline
 from foretrace.machine import Machine
-from foretrace.simulate import simulate_links, way_back
+from foretrace.simulate import simulate, simulate_links, way_back
 
 _FURTHER = 2
 _STEP = 0.01  # by which a figure is changed to see what the cost model makes of it
@@ -66,36 +68,32 @@ class SharedLinks(Plain):
 
 
 def shared_links(
-    timeline: Timeline,
-    found: StepTraffic,
-    *,
-    alone_ns: Int64s,
-    end_node: int,
-    private_ns: int,
-    costs_of: Callable[[Machine], CostModel] | None,
-) -> SharedLinks:
-    """What a simulated step asked of its network.
+    done: SimulatedStep, costs_of: Callable[[Machine], CostModel] | None
+) -> SharedLinks | None:
+    """What simulated steps asked of their network, the mean step; `None` if no link was shared.
 
     Args:
-        timeline: simulated with that traffic.
-        found: the traffic.
-        alone_ns: int64[nodes], the durations that it was simulated with.
-        end_node: the last node of the step.
-        private_ns: the step with every link empty.
+        done: one step, or several.
         costs_of: what predicts on another machine; no price of latency, and of bandwidth none that
             the cost model knows, without it.
     """
+    timeline, found, alone_ns = done.timeline, done.traffic, done.duration_ns
+    steps = windows(timeline)
+    if found is None or not len(steps):
+        return None
+    private = windows(simulate(timeline.graph, alone_ns)).duration_ns
+    end_node, count = int(steps.end_node[-1]), len(steps)
     nodes = way_back(timeline, end_node).node
     critical = nodes[timeline.graph.kind[nodes] == NodeKind.FINISH]
     watched: UInt8s = np.zeros(found.traffic.num_flows, np.uint8)
     watched[flows_of(critical, found.traffic)] = 1
     _, times = simulate_links(timeline.graph, alone_ns, found.traffic, watched=watched)
-    step_ns = int(timeline.end_ns[end_node])
+    whole_ns = int(timeline.end_ns[end_node])
     level = found.links.level[found.own_link] // 2  # both ways are one
     num_levels = len(found.links.levels) // 2
     crowded, busy = np.zeros((2, num_levels))
     np.maximum.at(crowded, level, times.crowded_ns)
-    np.maximum.at(busy, level, found.carried_ns / max(step_ns, 1))
+    np.maximum.at(busy, level, found.carried_ns / max(whole_ns, 1))
     held = np.bincount(level, times.held_ns, num_levels)
     free = critical[timeline.duration_ns[critical] <= alone_ns[critical] + 1]
     own = _Elasticity(timeline, free, found.links.machine, costs_of)
@@ -103,6 +101,7 @@ def shared_links(
     for at in range(num_levels):
         one = found.links.levels[2 * at]
         latency = own.latency_gain_ns(at)
+        gain = held[at] * _STEP / (1 + _STEP) + own.bandwidth_gain_ns(at)
         rows.append(
             LinkUse(
                 links=one.name,
@@ -110,13 +109,13 @@ def shared_links(
                 num_links=one.num_links,
                 bytes_per_ns=one.bytes_per_ns,
                 busy_share=min(float(busy[at]), 1.0),
-                crowded_ns=round(crowded[at]),
-                held_ns=round(held[at]),
-                gain_ns=round(held[at] * _STEP / (1 + _STEP) + own.bandwidth_gain_ns(at)),
-                latency_gain_ns=None if latency is None else round(latency),
+                crowded_ns=round(crowded[at] / count),
+                held_ns=round(held[at] / count),
+                gain_ns=round(gain / count),
+                latency_gain_ns=None if latency is None else round(latency / count),
             )
         )
-    return SharedLinks(private_ns, tuple(rows))
+    return SharedLinks(round(float(private.mean())), tuple(rows))
 
 
 class _Elasticity:

@@ -9,7 +9,7 @@ where both ends are in one host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -74,6 +74,14 @@ class MachineLinks:
     def level(self) -> Int64s:
         """Place in `levels` of every link, int64[links]."""
         return np.repeat(np.arange(len(self.levels)), [one.num_links for one in self.levels])
+
+    def widened(self, factor: Float64s) -> MachineLinks:
+        """The same links, of every level so many times as wide; float64[levels]."""
+        levels = tuple(
+            replace(level, bytes_per_ns=level.bytes_per_ns * times)
+            for level, times in zip(self.levels, factor.tolist(), strict=True)
+        )
+        return replace(self, levels=levels)
 
     def link(self, places: Int64s, tier: int, way: LinkWay) -> Int64s:
         """The link by which messages of these places enter a tier, or leave it; of any shape.

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from foretrace.analyze import step_time_ns
-from foretrace.base import ScenarioError
+from foretrace.base import NetworkUse, ScenarioError
 from foretrace.cost import CostModel
+from foretrace.estimate import unshared
 from foretrace.graph import Recording, Timeline
 from foretrace.machine import Chip, Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
@@ -15,6 +16,7 @@ from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
+from foretrace.whatif.recorded_links import RecordedLinks
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.resized import Resizing, resizing
 from foretrace.whatif.resize.sizes import Sizes
@@ -35,6 +37,22 @@ class Baseline:
     cores: Cores | None
     model: Model | None
     chip: Chip | None = None  # what the files name, or the stated machine has
+    network: NetworkUse = NetworkUse.PRIVATE
+
+    @cached_property
+    def links(self) -> RecordedLinks | None:
+        """Those that transfers share; `None`: each finds its links empty."""
+        machine = self.before.machine
+        if self.network is NetworkUse.PRIVATE or machine is None:
+            return None
+        return RecordedLinks.of(self.replayed, self.before.plan, machine)
+
+    def costed(self, scenario: Scenario) -> Scenario:
+        """The scenario as cost models are asked: where links are shared, of empty ones."""
+        machine = scenario.machine
+        if machine is None or self.links is None:
+            return scenario
+        return replace(scenario, machine=unshared(machine))
 
     @cached_property
     def slowdowns(self) -> Slowdowns:
@@ -58,6 +76,7 @@ def baseline_of(
     costs: CostModel | None = None,
     cores: Cores | None = None,
     chip: Chip | None = None,
+    network: NetworkUse = NetworkUse.PRIVATE,
 ) -> Baseline:
     """What a recording's predictions start from.
 
@@ -71,6 +90,7 @@ def baseline_of(
             the recording itself shows.
         cores: processor cores that the recorded ranks shared, where the host is what computes.
         chip: what the files name; that of the machine, if left out.
+        network: whether transfers that meet on a link of the machine divide it.
 
     Raises:
         ScenarioError: if what is stated contradicts the recording, or its steps take no time.
@@ -88,6 +108,11 @@ def baseline_of(
             f"{machine.chip.name} of {machine.name}: leave the machine out (--machine) for what "
             "the recording itself shows, or record the job with its device's activity"
         )
+    if network is NetworkUse.SHARED and machine is None:
+        raise ScenarioError(
+            "which links transfers share is the machine's to say: state the one that was recorded "
+            "(--machine, machine=)"
+        )
     if cores is not None:
         graph = replace(recording.graph, measured_ns=alone_ns(replayed, cores))
         recording = replace(recording, graph=graph)
@@ -95,7 +120,7 @@ def baseline_of(
     if costs is None and machine is not None:
         from foretrace.cost import step_costs  # here: a recording alone needs no fitted models
 
-        costs = step_costs(machine)
+        costs = step_costs(unshared(machine) if network is NetworkUse.SHARED else machine)
     program = program_of(recording, stated=plan)
     return Baseline(
         program=program,
@@ -107,6 +132,7 @@ def baseline_of(
         cores=cores,
         model=model,
         chip=chip if machine is None else machine.chip,
+        network=network,
     )
 
 

@@ -86,6 +86,7 @@ def predict_estimate(
         high_ns=last.high_ns,
         method=ESTIMATED,
         memory=_memory(before.footprint, _with_workspace(estimated, scenarios[-1])),
+        links=last.links if scenarios[-1].changes else estimated.links,
         notes=(
             *estimated.notes,
             *check_notes([(one.edit, one.change_ns) for one in effects], last.timeline),
@@ -158,7 +159,13 @@ def _outcome(
     unmodelled = unmodelled_of(estimated.model, estimated.software, estimated.machine)
     spread = interval(done, unmodelled=unmodelled)
     return ScenarioOutcome(
-        alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED
+        alone,
+        done.timeline,
+        spread.step_ns,
+        spread.low_ns,
+        spread.high_ns,
+        ESTIMATED,
+        shared=done if is_shared else None,
     )
 
 

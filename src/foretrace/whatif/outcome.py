@@ -9,8 +9,15 @@ import numpy as np
 
 from foretrace.analyze import step_time_ns, windows
 from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError
-from foretrace.cost import Costs
-from foretrace.estimate import SimulatedStep, interval
+from foretrace.cost import Costs, step_costs
+from foretrace.estimate import (
+    SharedLinks,
+    SimulatedStep,
+    StepTraffic,
+    interval,
+    shared_links,
+    unshared,
+)
 from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
@@ -23,7 +30,7 @@ from foretrace.whatif.inflation import uninflated
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
-from foretrace.whatif.resize.resized import costs_of, resizing
+from foretrace.whatif.resize.resized import Resizing, costs_of, resizing
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Plan, Transformer, plan_table
 
@@ -58,6 +65,14 @@ class ScenarioOutcome:
     high_ns: int
     method: str
     notes: tuple[str, ...] = ()
+    shared: SimulatedStep | None = None  # where transfers that meet on a link divide it
+
+    @property
+    def links(self) -> SharedLinks | None:
+        """What the mean step asked of the network; `None` if every transfer had it alone."""
+        if self.shared is None:
+            return None
+        return shared_links(self.shared, lambda machine: step_costs(unshared(machine)))
 
 
 def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
@@ -82,7 +97,13 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         start = (
             unchanged(baseline.program.graph) if job is None else arranged(baseline.program, job)
         )
-        found = resizing(start, baseline.program, baseline.before, scenario, costs=baseline.costs)
+        found = resizing(
+            start,
+            baseline.program,
+            baseline.costed(baseline.before),
+            baseline.costed(scenario),
+            costs=baseline.costs,
+        )
     costs = costs_of(start, found)
     notes = (
         *(() if job is None else job.notes),
@@ -100,21 +121,33 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         chip=baseline.chip if scenario.machine is None else scenario.machine.chip,
     )
     alone = costs
-    timeline = _simulated(baseline, scenario, start, costs)
+    traffic = _traffic(baseline, scenario, start, costs, found)
+    timeline = _simulated(baseline, scenario, start, costs, traffic)
     for _ in range(_NUM_CORRECTIONS if scenario != baseline.before else 0):
         costs = uninflated(start, alone, baseline.slowdowns, timeline)
-        timeline = _simulated(baseline, scenario, start, costs)
+        timeline = _simulated(baseline, scenario, start, costs, traffic)
+    done = SimulatedStep(timeline, costs, costs.duration_ns, traffic)
     step_ns = step_time_ns(timeline)
     edited = 0.0 if scenario == baseline.before else math.hypot(_MISSED, _grown(baseline, scenario))
     unmodelled = _unmodelled(baseline, edited)
-    low_ns, high_ns = _ends(timeline, costs, step_ns, unmodelled=unmodelled)
+    low_ns, high_ns = _ends(done, step_ns, unmodelled=unmodelled)
     notes = (
         *notes,
         *_growth(baseline, scenario),
         *_loading(baseline, scenario),
         *_hidden(baseline, timeline, step_ns),
+        *(() if baseline.links is None else baseline.links.notes),
     )
-    return ScenarioOutcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
+    return ScenarioOutcome(
+        costs,
+        timeline,
+        step_ns,
+        low_ns,
+        high_ns,
+        ARRANGED,
+        notes,
+        shared=None if traffic is None else done,
+    )
 
 
 def check_outcome(baseline: Baseline, scenario: Scenario) -> None:
@@ -202,7 +235,31 @@ def _device_work_ns(timeline: Timeline) -> float:
     return float(spans_ns.sum()) / max(len(graph.ranks), 1)
 
 
-def _simulated(baseline: Baseline, scenario: Scenario, start: Arranged, costs: Costs) -> Timeline:
+def _traffic(
+    baseline: Baseline, scenario: Scenario, start: Arranged, costs: Costs, found: Resizing
+) -> StepTraffic | None:
+    """What transfers ask of links that they share."""
+    machine = scenario.machine
+    if baseline.links is None or machine is None:
+        return None
+    return baseline.links.traffic(
+        start.graph,
+        costs.duration_ns,
+        scenario.plan,
+        machine=machine,
+        num_bytes=found.exchanged.num_bytes,
+    )
+
+
+def _simulated(
+    baseline: Baseline,
+    scenario: Scenario,
+    start: Arranged,
+    costs: Costs,
+    traffic: StepTraffic | None,
+) -> Timeline:
+    if traffic is not None:
+        return simulate_shared(start.graph, costs.duration_ns, traffic=traffic.traffic)
     if baseline.cores is None:
         return simulate(start.graph, costs.duration_ns)
     # Ranks that do the same are arranged once; all of them want a core.
@@ -210,14 +267,13 @@ def _simulated(baseline: Baseline, scenario: Scenario, start: Arranged, costs: C
     return simulate_shared(start.graph, costs.duration_ns, baseline.cores.of_copies(copies))
 
 
-def _ends(timeline: Timeline, costs: Costs, step_ns: int, *, unmodelled: float) -> tuple[int, int]:
+def _ends(done: SimulatedStep, step_ns: int, *, unmodelled: float) -> tuple[int, int]:
     """Both ends of the interval of the mean step, in ns."""
-    steps = windows(timeline)
+    steps = windows(done.timeline)
     if not len(steps):
         return step_ns, step_ns
     row = int(np.argsort(steps.duration_ns, kind="stable")[len(steps) // 2])
-    run = SimulatedStep(timeline, costs, costs.duration_ns)
-    spread = interval(run, unmodelled=unmodelled, row=row)
+    spread = interval(done, unmodelled=unmodelled, row=row)
     return (
         round(step_ns * spread.low_ns / spread.step_ns),
         round(step_ns * spread.high_ns / spread.step_ns),
@@ -261,8 +317,10 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
     recorded = model_with(model, baseline.before.sizes)
     edited = model_with(model, scenario.sizes)
     try:
-        before = estimate(recorded, baseline.before.plan, machine)
-        after = estimate(edited, scenario.plan, scenario.machine or machine)
+        before = estimate(recorded, baseline.before.plan, machine, network=baseline.network)
+        after = estimate(
+            edited, scenario.plan, scenario.machine or machine, network=baseline.network
+        )
     except WorkloadError:
         raise reason from None
     found = scaled_step(baseline.replayed_step_ns, before, after)

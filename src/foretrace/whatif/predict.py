@@ -68,6 +68,7 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
         high_ns=last.high_ns,
         method=last.method,
         memory=_memory(baseline, scenarios[-1]),
+        links=last.links,
         notes=(
             *baseline.program.notes,
             *different,

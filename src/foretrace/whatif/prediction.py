@@ -24,6 +24,7 @@ from foretrace.answer import (
     signed_percent_text,
 )
 from foretrace.cost import Costs, Source
+from foretrace.estimate import SharedLinks
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.parts import (
@@ -96,6 +97,7 @@ class Prediction(Answer):
     high_ns: int  # 90th
     method: str  # "arranged": from recorded pieces; "scaled": ratio of estimates; "estimated"
     memory: Memory | None = None
+    links: SharedLinks | None = None  # `None`: every transfer found its links empty
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -171,6 +173,7 @@ class Prediction(Answer):
             *change_parts(self),
             *cause_parts(self),
             *memory_change_parts(self.memory),
+            *(() if self.links is None else (self.links.table(),)),
             *ground_parts(self),
         )
 
@@ -205,6 +208,7 @@ class Prediction(Answer):
             "difference": None if found is None else found.as_json(),
             "memory": None if self.memory is None else self.memory.as_json(),
             "sources": dict(self.share_by_source),
+            **({} if self.links is None else {"links": plain(self.links)}),
             "before": _scenario_json(self.before),
             "after": _scenario_json(self.after),
             "notes": list(self.notes),
