@@ -22,7 +22,7 @@ from foretrace.cost import (
 from foretrace.estimate import Estimate, step_traffic
 from foretrace.graph import Collectives, NodeKind
 from foretrace.machine import Machine, MachineLinks, links_of, load_machine
-from foretrace.simulate import simulate_shared
+from foretrace.simulate import simulate_links
 from tests.graphs import GraphBuilder
 
 SIZE = 128_000_000
@@ -67,6 +67,13 @@ def fat_tree(folder: Path, oversubscription: float) -> Machine:
 
 def taken_ns(machine: Machine, name: str, *groups: Sequence[int], size: int = SIZE) -> int:
     """How long groups take that do the same at the same time."""
+    return run(machine, name, *groups, size=size)[0]
+
+
+def run(
+    machine: Machine, name: str, *groups: Sequence[int], size: int = SIZE
+) -> tuple[int, dict[tuple[str, str], float]]:
+    """As `taken_ns`, and how long links of each level and way held flows up."""
     build = GraphBuilder()
     for at, group in enumerate(groups):
         build.collective(
@@ -84,7 +91,14 @@ def taken_ns(machine: Machine, name: str, *groups: Sequence[int], size: int = SI
     duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
     duration_ns[finish] = transfer_ns(graph, finish, model)
     found = step_traffic(graph, duration_ns, model=model, links=links_of(machine))
-    return int(simulate_shared(graph, duration_ns, traffic=found.traffic).end_ns.max())
+    watched = np.ones(found.traffic.num_flows, np.uint8)
+    timeline, times = simulate_links(graph, duration_ns, found.traffic, watched=watched)
+    levels = [found.links.levels[at] for at in found.links.level[found.own_link]]
+    held: dict[tuple[str, str], float] = {}
+    for level, held_ns in zip(levels, times.held_ns.tolist(), strict=True):
+        if held_ns:
+            held[level.name, level.way.value] = held.get((level.name, level.way.value), 0) + held_ns
+    return int(timeline.end_ns.max()), held
 
 
 @pytest.mark.parametrize("oversubscription", [1, 2, 7])
@@ -127,15 +141,20 @@ def test_a_hierarchical_all_reduce_sends_less_between_hosts_than_a_flat_one(
     assert hierarchical_ns == pytest.approx(2 / 2 * SIZE / HOST / 50, rel=1e-6)
 
 
-@pytest.mark.parametrize("senders", [2, 5])
-def test_incast_divides_the_receivers_card(tmp_path: Path, senders: int) -> None:
-    machine = fat_tree(tmp_path, 7)
-    pairs = [(0, HOST * (1 + at)) for at in range(senders)]
+@pytest.mark.parametrize("count", [2, 5])
+def test_incast_divides_the_receivers_card_and_is_told_by_links_that_lead_in(
+    tmp_path: Path, count: int
+) -> None:
+    machine, last = fat_tree(tmp_path, 7), ALL - 1
 
-    found_ns = taken_ns(machine, "send_recv", *pairs)
+    # of a pair whose ends both leave the hub the higher rank sends
+    of_many, into = run(machine, "send_recv", *((0, HOST * (1 + at)) for at in range(count)))
+    of_one, out = run(machine, "send_recv", *((HOST * at, last) for at in range(count)))
+    _, of_rings = run(machine, "allgather", *[(0, HOST, 2 * HOST)] * 2)
 
-    # of a pair whose ends both leave the hub the lower rank sends: its card is shared
-    assert found_ns == pytest.approx(senders * SIZE / 50, rel=1e-6)
+    assert of_many == of_one == pytest.approx(count * SIZE / 50, rel=1e-6)
+    assert set(into) == {("cards", "in")}
+    assert set(out) == set(of_rings) == {("cards", "out")}
 
 
 def test_what_meets_nobody_takes_as_long_as_alone_to_the_nanosecond() -> None:

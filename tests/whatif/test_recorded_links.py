@@ -83,7 +83,8 @@ def test_every_rank_is_in_one_group_of_those_that_recorded_ones_stand_for(
 
     assert len(graph.ranks) < plan.num_ranks
     assert {len(one.ranks) for one in graph.collectives.makes} == {2, 32, 64}  # all: norms
-    pairs, rings = set(), set()
+    pairs: set[tuple[int, ...]] = set()
+    rings: set[tuple[int, ...]] = set()
     for one, alike in zip(graph.collectives.makes, groups, strict=True):
         assert tuple(alike[0]) == tuple(sorted(one.ranks))
         into = {2: pairs, 32: rings, 64: set()}[alike.shape[1]]

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from foretrace.cost.model import KernelRequests as KernelRequests
     from foretrace.cost.model import Source as Source
     from foretrace.cost.network import CollectiveLoads as CollectiveLoads
+    from foretrace.cost.network import by_trees as by_trees
     from foretrace.cost.network import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network import collective_costs as collective_costs
     from foretrace.cost.network import collective_errors as collective_errors

@@ -15,15 +15,16 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s
+from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.cost import (
     CollectiveLoads,
     CostModel,
+    by_trees,
     collective_loads,
     collective_named,
     transfer_ns,
 )
-from foretrace.graph import ExecutionGraph, NodeKind
+from foretrace.graph import Collective, ExecutionGraph, NodeKind
 from foretrace.machine import Machine, MachineLinks, links_of
 from foretrace.simulate import NO_FLOW, Traffic
 from foretrace.workload import LaidOut, alike_groups
@@ -89,12 +90,12 @@ def step_traffic(
         num_bytes: int64[collectives]; as the graph has them, if left out.
         least_left: of any link's bandwidth, where some are to lose it.
     """
-    flows = _Flows(graph, duration_ns, model, num_bytes=num_bytes)
+    flows = _Flows(graph, duration_ns, model, links.machine, num_bytes=num_bytes)
     makes, of_make = graph.collectives.makes, groups(graph)
     loads = _Loads(links)
     kind_of_make = {
-        (make, way): loads.place(makes[make].name, of_make[make], way)
-        for make, way in flows.makes_and_ways
+        (make, way, tree): loads.place(makes[make].name, of_make[make], way, by_tree=tree > 0)
+        for make, way, tree in flows.makes_and_ways
     }
     kind = np.array([kind_of_make[each] for each in flows.makes_and_ways], np.int64)
     return _traffic(graph, flows, loads, kind[flows.place], least_left=least_left)
@@ -108,6 +109,7 @@ class _Flows:
         graph: ExecutionGraph,
         duration_ns: Int64s,
         model: CostModel,
+        machine: Machine,
         *,
         num_bytes: Int64s | None,
     ) -> None:
@@ -134,14 +136,27 @@ class _Flows:
         work_ns = np.zeros(count, np.int64)
         np.maximum.at(work_ns, own, duration_ns[nodes_in] - self.delay_ns)
         self.work_ns = work_ns[own]
-        key = np.stack([graph.collectives.make[own], way[own]])
-        found, place = np.unique(key, axis=1, return_inverse=True)
+        make = graph.collectives.make[own]
+        sizes = np.array([one.num_bytes for one in makes], np.int64)
+        known = sizes[graph.collectives.make] if num_bytes is None else num_bytes
+        self.num_bytes = np.maximum(known, 0)[own]
+        tree = _by_tree(makes, make, self.num_bytes, machine)
+        found, place = np.unique(np.stack([make, way[own], tree]), axis=1, return_inverse=True)
         self.makes_and_ways = [tuple(each) for each in found.T.tolist()]
         self.place = place.reshape(-1).astype(np.int64)  # int64[nodes], of those
-        if num_bytes is None:
-            sizes = np.array([one.num_bytes for one in makes], np.int64)
-            num_bytes = sizes[graph.collectives.make]
-        self.num_bytes = np.maximum(num_bytes, 0)[own]
+
+
+def _by_tree(
+    makes: Sequence[Collective], make: Int32s, num_bytes: Int64s, machine: Machine
+) -> Int64s:
+    """Whether each goes by trees, 0 or 1, as cost models find them quicker on empty links."""
+    found, empty = np.zeros(len(make), np.int64), unshared(machine)
+    distinct, inverse = np.unique(np.stack([make, num_bytes]), axis=1, return_inverse=True)
+    for at, (one, size) in enumerate(distinct.T.tolist()):
+        ranks = makes[one].ranks
+        if len(ranks) > 1 and by_trees(makes[one].name, size, ranks, machine=empty):
+            found[inverse.reshape(-1) == at] = 1
+    return found
 
 
 def _leaves_hub(graph: ExecutionGraph) -> Bools:
@@ -158,15 +173,17 @@ class _Loads:
     def __init__(self, links: MachineLinks) -> None:
         self.links = links
         self.kinds: list[CollectiveLoads] = []
-        self._known: dict[tuple[str, bytes, int], int] = {}
+        self._known: dict[tuple[str, bytes, int, bool], int] = {}
         self._label = links.level.copy()
         self._next = len(links.levels)
 
-    def place(self, name: str, groups: Int64s, way: int) -> int:
+    def place(self, name: str, groups: Int64s, way: int, *, by_tree: bool) -> int:
         """Number of a kind of exchange."""
-        key = (name, groups.tobytes() + bytes(str(groups.shape), "ascii"), way)
+        key = (name, groups.tobytes() + bytes(str(groups.shape), "ascii"), way, by_tree)
         if key not in self._known:
-            found = collective_loads(name, groups, self.links, is_upward=way == _UP)
+            found = collective_loads(
+                name, groups, self.links, is_upward=way == _UP, by_tree=by_tree
+            )
             self._known[key] = len(self.kinds)
             self.kinds.append(found)
             self._tell_apart(found)
@@ -262,6 +279,9 @@ def _shares(
     """Links of a pattern, its share of each, and its pace."""
     found = loads.kinds[kind]
     link, load = loads.use(kind)
+    # The engine names the last of equally full links: those out of places, where those in are too.
+    order = np.argsort(-(loads.links.level[loads.alike[0][link]] % 2), kind="stable")
+    link, load = link[order], load[order]
     # Links carry no more than they can, also where a fit has a message faster than a data sheet.
     taken_ns = max(float(work_ns), found.least_ns * num_bytes)
     return link, load * num_bytes / capacity[link] / taken_ns, taken_ns / num_bytes / found.one_load

@@ -38,6 +38,7 @@ class LinkUse(Plain):
     busy_share: float  # of the step, of the busiest
     crowded_ns: int  # time in which more was asked of the most crowded than it has
     held_ns: int  # time on the critical path in which a full one held a collective up
+    incast_ns: int  # of it by links that lead in: several send to one place
     gain_ns: int  # what the step is shorter by, for a hundredth more bandwidth of all
     latency_gain_ns: int | None  # for a hundredth less latency of the tier; `None`: not stated
 
@@ -61,6 +62,7 @@ class SharedLinks(Plain):
             Column("busy_share", "busy"),
             Column("crowded_ns", "crowded ms", Unit.MS),
             Column("held_ns", "holds up ms", Unit.MS),
+            Column("incast_ns", "of it incast ms", Unit.MS),
             Column("gain_ns", "1 % more saves ms", Unit.MS),
             Column("latency_gain_ns", "1 % nearer saves ms", Unit.MS),
             title="links of the network, GB/s of each; crowded: more is asked of one than it has",
@@ -95,6 +97,8 @@ def shared_links(
     np.maximum.at(crowded, level, times.crowded_ns)
     np.maximum.at(busy, level, found.carried_ns / max(whole_ns, 1))
     held = np.bincount(level, times.held_ns, num_levels)
+    leads_in = found.links.level[found.own_link] % 2 == 1
+    incast = np.bincount(level, times.held_ns * leads_in, num_levels)
     free = critical[timeline.duration_ns[critical] <= alone_ns[critical] + 1]
     own = _Elasticity(timeline, free, found.links.machine, costs_of)
     rows = []
@@ -111,6 +115,7 @@ def shared_links(
                 busy_share=min(float(busy[at]), 1.0),
                 crowded_ns=round(crowded[at] / count),
                 held_ns=round(held[at] / count),
+                incast_ns=round(incast[at] / count),
                 gain_ns=round(gain / count),
                 latency_gain_ns=None if latency is None else round(latency / count),
             )

@@ -9,6 +9,7 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.cost.network.calibration import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network.checking import collective_errors as collective_errors
+    from foretrace.cost.network.costs import by_trees as by_trees
     from foretrace.cost.network.costs import collective_costs as collective_costs
     from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
     from foretrace.cost.network.domain import collective_named as collective_named

@@ -21,7 +21,7 @@ from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
 from foretrace.cost.network.span import GroupSpan, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
-from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, tiers_ns
+from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, TREES, go_by_tree, tiers_ns
 from foretrace.machine import Chip, Machine
 
 _K = CollectiveKind
@@ -173,6 +173,26 @@ def collective_costs(
         family=requests.collective,
         families=requests.collectives,
     )
+
+
+def by_trees(name: str, num_bytes: int, places: Sequence[int], *, machine: Machine) -> bool:
+    """Whether a collective goes up and down trees of hosts, and not in rings.
+
+    Args:
+        name: of the collective.
+        num_bytes: as nccl-tests counts them.
+        places: of the group.
+        machine: where they lie.
+    """
+    collective = collective_named(name)
+    if collective not in TREES:
+        return False
+    span = span_of(places, machine)
+    if not span.levels:
+        return False
+    values = chosen_between(span, constants=shipped_collectives()).fit.values
+    size = np.array([float(num_bytes)])
+    return bool(go_by_tree(collective, size, span, values=values)[0])
 
 
 def _linked(machine: Machine) -> Chip:

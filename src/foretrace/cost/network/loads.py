@@ -2,13 +2,18 @@
 
 NCCL lays as many rings over a group as it has members in each scale-up domain, every ring on
 another card, so that each host-to-host step is divided over the members' cards (rails), and each
-member's port carries what its rings do not send out. Trees put as much on the cards. An all-to-all
+member's port carries what its rings do not send out. Its trees are two over the hosts, each for
+half of the message, in which who has children in one is a leaf of the other. An all-to-all
 goes straight from rank to rank; libraries made for experts send a token once to each host.
+
+Source:
+    `ncclGetBtree` and `ncclGetDtree` of NCCL 2.28, src/graph/trees.cc.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +33,12 @@ class CollectiveLoads:
 
 
 def collective_loads(
-    name: str, groups: Int64s, links: MachineLinks, *, is_upward: bool = True
+    name: str,
+    groups: Int64s,
+    links: MachineLinks,
+    *,
+    is_upward: bool = True,
+    by_tree: bool = False,
 ) -> CollectiveLoads:
     """What alike groups put on the links of a machine when each does the same collective.
 
@@ -37,10 +47,12 @@ def collective_loads(
         groups: int64[groups, members], places in the machine.
         links: of the machine.
         is_upward: of a transfer between two, whether the first sends.
+        by_tree: go up and down trees of hosts, where groups have as many members on each.
     """
     kind = collective_named(name) or CollectiveKind.ALL_TO_ALL
-    own = _loads(kind, name, groups[:1], links, is_upward=is_upward)
-    rows = _loads(kind, name, groups, links, is_upward=is_upward) if len(groups) > 1 else own
+    loads = partial(_loads, kind, name, links=links, is_upward=is_upward, by_tree=by_tree)
+    own = loads(groups[:1])
+    rows = loads(groups) if len(groups) > 1 else own
     link, place = np.unique(rows[0], return_inverse=True)
     load: Float64s = np.bincount(place.reshape(-1), rows[1], len(link)).astype(np.float64)
     one_link, one_place = np.unique(own[0], return_inverse=True)
@@ -55,7 +67,13 @@ def collective_loads(
 
 
 def _loads(
-    kind: CollectiveKind, name: str, groups: Int64s, links: MachineLinks, *, is_upward: bool
+    kind: CollectiveKind,
+    name: str,
+    groups: Int64s,
+    *,
+    links: MachineLinks,
+    is_upward: bool,
+    by_tree: bool,
 ) -> tuple[Int64s, Float64s]:
     """A link and what it carries of each byte of the message, a row for each way to it."""
     size = groups.shape[1]
@@ -68,31 +86,66 @@ def _loads(
         message, link = links.crossed(source, target)
         return link, np.ones(len(message))
     bus_share = float(kind.bus_share(np.array([float(size)]))[0])
-    return _around(np.sort(groups, axis=1), links, bus_share)
-
-
-def _around(groups: Int64s, links: MachineLinks, bus_share: float) -> tuple[Int64s, Float64s]:
-    """Rings through hosts in the order of places."""
-    count, size = groups.shape
-    domain = groups // links.machine.tiers[0].num_ranks
-    inside = int((domain[0] == domain[0, 0]).sum())
-    by_host = groups.reshape(count, -1, inside) if size % inside == 0 else groups[:, :, None]
-    host = by_host // links.machine.tiers[0].num_ranks
-    is_even = (host == host[:, :, :1]).all() and (np.diff(host[:, :, 0], axis=1) != 0).all()
-    if not is_even:  # one ring, in which members differ by how many their host has
-        by_host, inside = groups[:, :, None], 1
+    groups = np.sort(groups, axis=1)
+    by_host = _by_host(groups, links)
     if by_host.shape[1] == 1:
         source, target = groups, np.roll(groups, -1, axis=1)
         message, link = links.crossed(source.ravel(), target.ravel())
         return link, np.full(len(message), bus_share)
-    ahead = np.roll(by_host, -1, axis=1)
-    message, link = links.crossed(by_host.ravel(), ahead.ravel())
-    load = np.full(len(message), bus_share / inside)
+    inside = by_host.shape[2]
+    if by_tree:
+        link, load = _trees(by_host, links, kind)
+    else:
+        ahead = np.roll(by_host, -1, axis=1)
+        message, link = links.crossed(by_host.ravel(), ahead.ravel())
+        load = np.full(len(message), bus_share)
+    load /= inside
     if inside == 1:
         return link, load
     ports = [links.link(groups.ravel(), 0, way) for way in LinkWay]
     own = np.full(2 * groups.size, bus_share * (inside - 1) / inside)
     return np.concatenate([link, *ports]), np.concatenate([load, own])
+
+
+def _by_host(groups: Int64s, links: MachineLinks) -> Int64s:
+    """Members host by host, in the order of places; int64[groups, hosts, members of each].
+
+    Where hosts differ by how many they have, all go one by one.
+    """
+    count, size = groups.shape
+    in_domain = links.machine.tiers[0].num_ranks
+    inside = int((groups[0] // in_domain == groups[0, 0] // in_domain).sum())
+    by_host = groups.reshape(count, -1, inside) if size % inside == 0 else groups[:, :, None]
+    host = by_host // in_domain
+    is_even = (host == host[:, :, :1]).all() and (np.diff(host[:, :, 0], axis=1) != 0).all()
+    return by_host if is_even else groups[:, :, None]
+
+
+def _trees(by_host: Int64s, links: MachineLinks, kind: CollectiveKind) -> tuple[Int64s, Float64s]:
+    """Two trees over hosts, half of the message up each of them, or down, or both."""
+    found = []
+    for parent in tree_parents(by_host.shape[1]):
+        child = np.flatnonzero(parent >= 0)
+        below, above = by_host[:, child].ravel(), by_host[:, parent[child]].ravel()
+        if kind is not CollectiveKind.BROADCAST:
+            found.append(links.crossed(below, above)[1])
+        if kind is not CollectiveKind.REDUCE:
+            found.append(links.crossed(above, below)[1])
+    link = np.concatenate(found)
+    return link, np.full(len(link), 0.5)
+
+
+def tree_parents(count: int) -> Int64s:
+    """Parent of every host in both trees, int64[2, hosts]; -1: the root."""
+    host = np.arange(count)
+    lowest = host & -host  # the lowest bit that is set
+    up = (host ^ lowest) | (lowest << 1)
+    first = np.where(host == 0, -1, np.where(up < count, up, host ^ lowest))
+    if count % 2:  # shifted by one
+        second = np.roll(np.where(first < 0, -1, (first + 1) % count), 1)
+    else:  # mirrored
+        second = np.where(first < 0, -1, count - 1 - first)[::-1]
+    return np.stack([first, second])
 
 
 def _direct(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Float64s
+from foretrace.base import Bools, CollectiveKind, Float64s
 from foretrace.cost.fitting import Constant
 from foretrace.cost.network.domain import DIRECT
 from foretrace.cost.network.span import GroupSpan, TierSpan
@@ -45,7 +45,7 @@ NCCL_HOPS: Mapping[str, float] = {
     "ramp_ns": 0.0,
 }
 
-_TREES = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE))
+TREES = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE))
 _SHARPNESS = 4.0
 
 
@@ -112,15 +112,42 @@ def _direct_ns(
 def _around_ns(
     collective: CollectiveKind, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
 ) -> Float64s:
+    ring_ns = _ring_ns(collective, num_bytes, span, values=values)
+    if collective not in TREES:
+        return ring_ns
+    best_ns: Float64s = np.minimum(ring_ns, _tree_ns(collective, num_bytes, span, values=values))
+    return best_ns
+
+
+def go_by_tree(
+    collective: CollectiveKind, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
+) -> Bools:
+    """Of which messages of one of `TREES` they are quicker than rings, bool[rows].
+
+    Arguments are as of `tiers_ns`.
+    """
+    tree_ns = _tree_ns(collective, num_bytes, span, values=values)
+    return tree_ns < _ring_ns(collective, num_bytes, span, values=values)
+
+
+def _ring_ns(
+    collective: CollectiveKind, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
+) -> Float64s:
     rate = _rate(span.ring_bytes_per_ns, span, values)
-    rounds = collective.num_rounds
-    in_ring = rounds * (span.num_domains - 1)
+    in_ring = collective.num_rounds * (span.num_domains - 1)
     ring_bytes = collective.bus_share(np.array([float(span.num_ranks)])) * num_bytes
-    ring_ns = in_ring * values["ring_hop_ns"] + ring_bytes / rate
-    if collective not in _TREES:
-        packets_ns = in_ring * values["tree_hop_ns"] + ring_bytes / (rate * values["packet_rate"])
-        fewest_ns: Float64s = np.minimum(ring_ns, packets_ns)
-        return fewest_ns
+    ring_ns: Float64s = in_ring * values["ring_hop_ns"] + ring_bytes / rate
+    if collective in TREES:
+        return ring_ns
+    packets_ns = in_ring * values["tree_hop_ns"] + ring_bytes / (rate * values["packet_rate"])
+    fewest_ns: Float64s = np.minimum(ring_ns, packets_ns)
+    return fewest_ns
+
+
+def _tree_ns(
+    collective: CollectiveKind, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
+) -> Float64s:
+    rate, rounds = _rate(span.ring_bytes_per_ns, span, values), collective.num_rounds
     # Two hosts are each other's root: each half goes one way only.
     tree_bytes = num_bytes * (rounds if span.num_domains > 2 else 1)  # noqa: PLR2004 - a pair
     depth = rounds * np.log2(span.num_domains)
@@ -128,7 +155,7 @@ def _around_ns(
     full_ns = tree_bytes / rate
     ramp_ns = values["ramp_ns"] * full_ns / np.maximum(full_ns + values["ramp_ns"], 1.0)
     chunks_ns = depth * values["chunk_hop_ns"] + full_ns / values["tree_rate"] + ramp_ns
-    best_ns: Float64s = np.minimum(np.minimum(ring_ns, packets_ns), chunks_ns)
+    best_ns: Float64s = np.minimum(packets_ns, chunks_ns)
     return best_ns
 
 
@@ -149,6 +176,6 @@ def _further_ns(collective: CollectiveKind, span: GroupSpan) -> float:
 
 
 def _num_in_turn(collective: CollectiveKind, level: TierSpan) -> float:
-    if collective in _TREES:
+    if collective in TREES:
         return float(np.log2(level.num_branches))
     return 1 if collective in DIRECT else level.num_crossings
