@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from foretrace.cost import FittedKernels, GemmShapes, gemm_ns, read_constants
+from foretrace.cost import (
+    FittedKernels,
+    GemmShapes,
+    gemm_ns,
+    read_constants,
+    shipped_constants,
+    write_constants,
+)
 from foretrace.machine import load_chip
 from tests.cli.conftest import Run
 from tests.conftest import KeepsSchema
@@ -33,6 +41,29 @@ def table(tmp_path: Path) -> Path:
         }
     ).write_parquet(folder / "gemm-mine.parquet")
     return folder
+
+
+def test_own_constants_and_products_change_an_estimate_and_are_said(
+    run: Run, table: Path, tmp_path: Path
+) -> None:
+    own, empty = tmp_path / "own", tmp_path / "empty"
+    own.mkdir()
+    empty.mkdir()
+    (shipped,) = (one for one in shipped_constants() if one.chip == "l4")
+    (fit,) = shipped.fits
+    slower = replace(fit, width="16bit", values={**fit.values, "launch_ns": 1e7})
+    write_constants(replace(shipped, fits=(slower,)), own / "kernels-l4.toml")
+    work = ("--model", "llama3-8b", "--tp", "2", "--pp", "3", "--global-batch", "3")
+    asked = ("estimate", *work, "--machine", "six-l4", "--gpus", "6", "--json")
+
+    usual, fitted = run(*asked), run(*asked, "--costs", own)
+    measured = run(*asked, "--costs", table)
+    refused = run(*asked, "--costs", empty)
+
+    assert (usual.code, fitted.code, measured.code, refused.code) == (0, 0, 0, 2), fitted.err
+    assert json.loads(fitted.out)["step_ns"] > 1.1 * json.loads(usual.out)["step_ns"]
+    assert json.loads(measured.out)["step_ns"] == json.loads(usual.out)["step_ns"]  # other shapes
+    assert "kernels-*.toml" in refused.err
 
 
 def test_errors_left_out_are_printed_in_80_columns(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from foretrace.cost import (
     Chosen,
     CollectiveRequests,
+    Costs,
     FittedCosts,
     FittedKernels,
     KernelRequests,
@@ -17,10 +19,12 @@ from foretrace.cost import (
     Slower,
     Source,
     chosen_fit,
+    constants_for,
     power_factor,
     shipped_constants,
     step_costs,
     under_lasting_load,
+    write_constants,
 )
 from foretrace.machine import load_chip, load_machine
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
@@ -101,6 +105,44 @@ def test_kernels_take_what_software_makes_of_them() -> None:
     unknown = kernel_factors(load_software(UNKNOWN_SOFTWARE), "Hopper")["gemm library bf16"]
     assert product_ns(None) == pytest.approx(unknown * product_ns({}), rel=1e-5)
     assert product_ns({"gemm library": 2.0}) == pytest.approx(2 * product_ns({}), rel=1e-5)
+
+
+def _taught(folder: Path, source: str) -> None:
+    """A folder in which products of an H100 take longer than shipped constants say."""
+    (shipped,) = (one for one in shipped_constants() if one.chip == "h100-sxm")
+    fit = shipped.fit("gemm", "library", "16bit")
+    assert fit is not None
+    slower = {**fit.values, "tile_rate": fit.values["tile_rate"] / 2}
+    own = replace(shipped, fits=(replace(fit, source=source, values=slower),), left_out=())
+    write_constants(own, folder / "kernels-h100-sxm.toml")
+
+
+@pytest.mark.parametrize(
+    ("source", "factor"), [("recordings", 1.0), ("mine", 2.0)], ids=["steps", "benchmarks"]
+)
+def test_what_own_steps_taught_has_what_software_adds_already(
+    tmp_path: Path, source: str, factor: float
+) -> None:
+    _taught(tmp_path, source)
+    machine = load_machine("dgx-h100", (tmp_path,))
+
+    def found(factors: dict[str, float]) -> Costs:
+        return step_costs(machine, factors).kernel_costs(_product())
+
+    alone = found({}).duration_ns
+    assert found({"gemm": 2.0}).duration_ns.tolist() == pytest.approx(factor * alone, abs=1)
+    expected = Source.LEARNT if source == "recordings" else Source.FITTED
+    assert found({}).source.tolist() == [expected] * len(alone)
+    assert alone > step_costs(load_machine("dgx-h100"), {}).kernel_costs(_product()).duration_ns
+
+
+def test_what_recordings_of_another_chip_taught_says_nothing(tmp_path: Path) -> None:
+    _taught(tmp_path, "recordings")
+
+    assert constants_for(load_chip("a100-sxm-80gb", (tmp_path,)))[0] == shipped_constants()[0]
+    other = step_costs(load_machine("dgx-a100", (tmp_path,)), {}).kernel_costs(_product())
+    usual = step_costs(load_machine("dgx-a100"), {}).kernel_costs(_product())
+    assert other.duration_ns.tolist() == usual.duration_ns.tolist()
 
 
 def _chosen(chip: str, dtype: str) -> Chosen:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from foretrace.cost import (
@@ -13,16 +15,12 @@ from foretrace.cost import (
     CostModel,
     FittedCosts,
     FittedKernels,
-    GemmShapes,
     KernelRequests,
-    Measured,
     Operation,
     Source,
-    measured_products,
     operation_of,
     scaled,
 )
-from foretrace.cost.baselines import RowWork
 from foretrace.machine import load_chip, load_machine
 
 A100 = FittedKernels(load_chip("a100-sxm-80gb"))
@@ -93,7 +91,7 @@ def test_every_answer_says_how_it_was_come_by(chip: str, dtype: str, source: Sou
 
 
 def test_without_any_constants_the_roofline_answers() -> None:
-    bare = replace(A100, constants=())
+    bare = replace(A100, stated=())
 
     found = bare.kernel_costs(requests(product(4096, 4096, 4096)))
 
@@ -104,19 +102,19 @@ def test_without_any_constants_the_roofline_answers() -> None:
     assert found.high_ns[0] == pytest.approx(2 * least_ns, rel=1e-3)
 
 
-def table(*rows: tuple[int, float]) -> Measured:
-    shapes = GemmShapes.of(np.array([[1, m, 4096, 1024] for m, _ in rows]), "bf16")
-    times = np.array([time_ns for _, time_ns in rows])
-    work = RowWork(shapes.num_flops, shapes.num_bytes, "bf16")
-    group = np.zeros(len(rows), np.int64)
-    return Measured(
-        "gemm", "library", "gemm", "mine", A100.chip, shapes, work, times, group, "me", "bf16"
-    )
-
-
-def test_the_user_s_table_wins_where_it_reaches_and_only_there() -> None:
-    mine = measured_products([table((64, 1e6), (128, 4e6), (4096, 9e6))], "a100-sxm-80gb")
-    kernels = replace(A100, table=mine)
+def test_the_user_s_table_wins_where_it_reaches_and_only_there(tmp_path: Path) -> None:
+    rows = ((64, 1e6), (128, 4e6), (4096, 9e6))
+    pl.DataFrame(
+        {
+            "gpu": "NVIDIA A100-SXM4-80GB",
+            "m": [m for m, _ in rows],
+            "n": 4096,
+            "k": 1024,
+            "dtype": "bf16",
+            "time_ns": [time_ns for _, time_ns in rows],
+        }
+    ).write_parquet(tmp_path / "gemm-mine.parquet")
+    kernels = FittedKernels(load_chip("a100-sxm-80gb", (tmp_path,)))
     shapes = [(m, 4096, 1024) for m in (64, 128, 90, 32, 1024, 8192)]
 
     found = kernels.kernel_costs(requests(*(product(*one) for one in shapes)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,7 +169,7 @@ class Job:
                 f"{machine.chip.name}: state the machine that it ran on, or name the other one as "
                 "an edit (--on-machine, OnMachine)"
             )
-        return recorded
+        return replace(recorded, costs=machine.chip.costs)
 
     def __repr__(self) -> str:
         """One line: ranks, steps and size."""

@@ -37,6 +37,7 @@ def balance(
     ] = 4,
     model: Annotated[str, option("NAME", "A model, a TOML file, or a config.json.")] = STUDY_MODEL,
     machine: Annotated[str, option("NAME", "A machine or a TOML file.")] = STUDY_MACHINE,
+    costs: options.Costs = None,
     stated: Mapping[str, object],
     longest: Annotated[
         int | None, option("N", "Tokens of the longest microbatch. Default: 1.5 windows.", min=1)
@@ -58,7 +59,7 @@ def balance(
             num_microbatches=microbatches,
             model=load_model(model, model_folders()),
             plan=stated,
-            machine=load_machine(machine, machine_folders()),
+            machine=load_machine(machine, machine_folders(costs)),
             longest=longest,
             num_steps=steps,
             seed=seed,

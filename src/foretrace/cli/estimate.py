@@ -29,7 +29,8 @@ DOES_NOT_FIT = 5  # the exit code of --fail-if-does-not-fit
 @plans.with_plan(*plans.ALL)
 def estimate(
     *,
-    machine: Annotated[str, option("NAME", "A machine, a host, or a TOML file.")],
+    machine: options.Machine,
+    costs: options.Costs = None,
     model: Annotated[
         str | None, option("NAME", "A model, a TOML file, or a config.json of Hugging Face.")
     ] = None,
@@ -104,7 +105,7 @@ def estimate(
     configured = plans.configured(config)
     draft = plans.draft_of(plan, stated, configured)
     found_model = _model(model, module, draft, configured)
-    found_machine = load_machine(machine, machine_folders())
+    found_machine = load_machine(machine, machine_folders(costs))
     with activity() as doing, collector_paused():
         doing.now("estimating")
         found = api.estimate(

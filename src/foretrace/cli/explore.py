@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from foretrace.base import WorkloadError
+from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.options import option
 from foretrace.cli.settings import machine_folders, model_folders, software_folders
@@ -23,7 +24,8 @@ from foretrace.workload import Transformer, complete, load_model
 def explore(
     *,
     model: Annotated[str, option("NAME", "A model, a TOML file, or a config.json.")],
-    machine: Annotated[str, option("NAME", "A machine, a host, or a TOML file.")],
+    machine: options.Machine,
+    costs: options.Costs = None,
     gpus: plans.Gpus = None,
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
@@ -42,7 +44,7 @@ def explore(
     if not isinstance(found, Transformer):
         raise WorkloadError(f"{found.name} is no transformer: only their plans can be moved")
     draft = plans.draft_of(plan, stated)
-    hardware = load_machine(machine, machine_folders())
+    hardware = load_machine(machine, machine_folders(costs))
     start = complete(draft, found, ranks_meant(draft, hardware, gpus))
     explorer = Explorer(
         model=found,

@@ -35,6 +35,7 @@ def add(
     *,
     model: Annotated[str, option("NAME", "As of `foretrace estimate`.")],
     machine: Annotated[str, option("NAME", "So too.")],
+    costs: options.Costs = None,
     software: Annotated[str | None, option("NAME", "So too.")] = None,
     plan: Annotated[str | None, option("NAME", "So too.")] = None,
     gpus: Annotated[int | None, option("N", "So too.", min=1)] = None,
@@ -49,7 +50,7 @@ def add(
     found = api.estimate(
         load_model(model, model_folders()),
         draft.with_keys(parsed_keys(set_keys or ())),
-        load_machine(machine, machine_folders()),
+        load_machine(machine, machine_folders(costs)),
         num_ranks=gpus,
         software=None if software is None else software_called(software, software_folders()),
     )

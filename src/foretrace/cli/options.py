@@ -13,6 +13,7 @@ import typer
 
 from foretrace.base import NetworkUse, SweepEngine
 from foretrace.graph import Ablation
+from foretrace.machine import COST_FILES, tells_costs
 
 
 def option(metavar: str | None, words: str, *flags: str, **limits: Any) -> Any:
@@ -25,6 +26,14 @@ def option(metavar: str | None, words: str, *flags: str, **limits: Any) -> Any:
         limits: what the value may be, as typer takes it.
     """
     return typer.Option(*flags, metavar=metavar, help=words, **limits)
+
+
+def _tells_costs(folder: Path | None) -> Path | None:
+    if folder is not None and not tells_costs(folder):
+        raise typer.BadParameter(
+            f"{folder} holds no {', '.join(COST_FILES)}: name what `foretrace calibrate` wrote"
+        )
+    return folder
 
 
 OUT = ("--out", "--output", "-o")  # where to write, of every command that has one such place
@@ -95,6 +104,18 @@ Network: TypeAlias = Annotated[
     NetworkUse,
     typer.Option(
         help="private: each collective as if alone; shared: those that meet divide links."
+    ),
+]
+Machine: TypeAlias = Annotated[str, option("NAME", "A machine, a host, or a TOML file.")]
+Costs: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Your own constants (of `calibrate`) and tables of products go before those shipped: "
+        "docs/cost/calibrate.md.",
+        exists=True,
+        file_okay=False,
+        callback=_tells_costs,
     ),
 ]
 Names: TypeAlias = Annotated[

@@ -18,8 +18,8 @@ from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import machine_folders
 from foretrace.estimate import software_costs
-from foretrace.machine import load_machine, with_hosts
-from foretrace.search import FoundSchedule, chosen_recompute, found_schedule
+from foretrace.machine import Machine, load_machine, with_hosts
+from foretrace.search import chosen_recompute, found_schedule
 from foretrace.workload import (
     CONFIG_FORMATS,
     Completions,
@@ -41,6 +41,7 @@ def plan(
     gpus: plans.Gpus = None,
     stated: Mapping[str, object],
     machine: Annotated[str | None, option("NAME", "What it is to fit, or its file.")] = None,
+    costs: options.Costs = None,
     choose_recompute: Annotated[
         bool,
         typer.Option(
@@ -80,10 +81,13 @@ def plan(
     if find_schedule is not None and machine is None:
         raise typer.BadParameter("--find-schedule needs --machine, on which orders are simulated")
     found = completions(draft, found_model, gpus)
-    if choose_recompute and machine is not None:
-        found = _with_recompute(found, found_model, machine)
-    if find_schedule is not None and machine is not None:
-        orders = _orders(found, found_model, machine)
+    on = None if machine is None else load_machine(machine, machine_folders(costs))
+    if choose_recompute and on is not None:
+        found = _with_recompute(found, found_model, on)
+    if find_schedule is not None and on is not None:
+        orders = found_schedule(
+            _transformer(found_model), found.plan, with_hosts(on, found.plan.num_ranks)
+        )
         with written_beside(find_schedule) as beside:
             beside.write_text(orders.csv, encoding="utf-8")
         typer.echo(f"wrote {find_schedule}", err=True)
@@ -106,10 +110,9 @@ def plan(
         typer.echo(f"without counterpart: {one}", err=True)
 
 
-def _with_recompute(found: Completions, model: Model, machine: str) -> Completions:
+def _with_recompute(found: Completions, model: Model, on: Machine) -> Completions:
     """The first plan alone, with what each layer computes again."""
     model = _transformer(model)
-    on = load_machine(machine, machine_folders())
     chosen = chosen_recompute(
         model, found.plan, capacity=on.chip.memory_bytes, costs=software_costs(on), chip=on.chip
     )
@@ -120,13 +123,6 @@ def _with_recompute(found: Completions, model: Model, machine: str) -> Completio
         )
     others = tuple(one for one in found.assumptions if not one.key.startswith("memory."))
     return replace(found, plans=(chosen.plan,), assumptions=others)
-
-
-def _orders(found: Completions, model: Model, machine: str) -> FoundSchedule:
-    """The best order of the first plan's units."""
-    model = _transformer(model)
-    on = with_hosts(load_machine(machine, machine_folders()), found.plan.num_ranks)
-    return found_schedule(model, found.plan, on)
 
 
 def _transformer(model: Model) -> Transformer:

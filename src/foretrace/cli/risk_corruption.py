@@ -36,6 +36,7 @@ def corruption(
     step_time: told.StepTime = None,
     model: ModelName = None,
     machine: MachineName = None,
+    costs: options.Costs = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
     gpus: plans.Gpus = None,
@@ -61,7 +62,13 @@ def corruption(
 ) -> None:
     """Tell silent corruptions a month, and what checks leave of them at what cost."""
     asked = PlanOptions(
-        model=model, machine=machine, plan=plan, config=config, gpus=gpus, stated=stated
+        model=model,
+        machine=machine,
+        costs=costs,
+        plan=plan,
+        config=config,
+        gpus=gpus,
+        stated=stated,
     )
     step: CheckedStep | None = None
     given = check or []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -71,6 +72,7 @@ class PlanOptions:
 
     model: str | None
     machine: str | None
+    costs: Path | None
     plan: str | None
     config: list[str] | None
     gpus: int | None
@@ -84,7 +86,7 @@ class PlanOptions:
             raise typer.BadParameter("name profiler files, or --model and --machine")
         draft = plans.draft_of(self.plan, self.stated, configured)
         plans.tell_notes(draft)
-        machine = load_machine(self.machine, machine_folders())
+        machine = load_machine(self.machine, machine_folders(self.costs))
         plan = complete(draft, model, ranks_meant(draft, machine, self.gpus))
         return model, plan, with_hosts(machine, plan.num_ranks)
 
@@ -95,6 +97,7 @@ def steps(
     *,
     model: ModelName = None,
     machine: MachineName = None,
+    costs: options.Costs = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
     gpus: plans.Gpus = None,
@@ -140,7 +143,13 @@ def steps(
 ) -> None:
     """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
     asked = PlanOptions(
-        model=model, machine=machine, plan=plan, config=config, gpus=gpus, stated=stated
+        model=model,
+        machine=machine,
+        costs=costs,
+        plan=plan,
+        config=config,
+        gpus=gpus,
+        stated=stated,
     )
     if paths and (model or machine or plan or config):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
@@ -222,6 +231,7 @@ def placement(
     ] = False,
     model: ModelName = None,
     machine: MachineName = None,
+    costs: options.Costs = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
     gpus: plans.Gpus = None,
@@ -238,7 +248,13 @@ def placement(
     if paths and (model or machine or plan or config):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
     asked = PlanOptions(
-        model=model, machine=machine, plan=plan, config=config, gpus=gpus, stated=stated
+        model=model,
+        machine=machine,
+        costs=costs,
+        plan=plan,
+        config=config,
+        gpus=gpus,
+        stated=stated,
     )
     with activity() as doing:
         if paths:

@@ -36,6 +36,7 @@ def run(
         str | None,
         option("NAME", "How long work takes: a machine, a host, or a TOML file."),
     ] = None,
+    costs: options.Costs = None,
     software: Annotated[
         str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
     ] = None,
@@ -54,7 +55,7 @@ def run(
             world=world,
             out=out,
             device=device,
-            machine=None if machine is None else load_machine(machine, machine_folders()),
+            machine=None if machine is None else load_machine(machine, machine_folders(costs)),
             software=None if software is None else software_called(software, software_folders()),
             ranks=_ranks(roles),
             steps=steps,

@@ -39,6 +39,7 @@ def search(
     *,
     model: Annotated[str | None, option("NAME", "A model, a TOML file, or a config.json.")] = None,
     machine: Annotated[str | None, option("NAME", "A machine, a host, or a TOML file.")] = None,
+    costs: options.Costs = None,
     gpus: Annotated[str, option("N[,N...]", "GPUs to use, or several numbers of them.")],
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
@@ -101,7 +102,7 @@ def search(
     Ctrl-C gives the best so far.
     """
     draft = plans.draft_of(plan, stated)
-    hardware = None if machine is None else load_machine(machine, machine_folders())
+    hardware = None if machine is None else load_machine(machine, machine_folders(costs))
     of = None if model is None else load_model(model, model_folders())
     with activity() as doing, collector_paused():
         subject: Model | Edited

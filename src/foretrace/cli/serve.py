@@ -15,7 +15,7 @@ from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.settings import model_folders
+from foretrace.cli.settings import machine_folders, model_folders
 from foretrace.search import VARIED
 from foretrace.serve import Pools, ServiceTarget
 
@@ -70,6 +70,7 @@ def serve(
         str | None,
         option("NAME", "A machine or a TOML file. Default: a host of the GPU that serves."),
     ] = None,
+    costs: options.Costs = None,
     gpu: Annotated[
         str,
         option(
@@ -203,7 +204,7 @@ def serve(
             "prefix_hits": prefix_hits,
             "seed": seed,
             "substitutes": substitute or (),
-            "folders": model_folders(),
+            "folders": (*machine_folders(costs), *model_folders()),
         }
         found: Answer
         if rates:
@@ -249,7 +250,7 @@ def _staged(model: str, machine: str | None, *, of_engines: Sequence[str], **ask
             f"{', '.join(of_engines)} cannot be told of a model that is served in stages: name an "
             "engine's settings (--engine), or leave it out"
         )
-    return api.serve_staged(model, machine=machine, folders=model_folders(), **asked)
+    return api.serve_staged(model, machine=machine, **asked)
 
 
 def rates_of(text: str) -> tuple[float, ...]:

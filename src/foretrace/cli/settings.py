@@ -76,12 +76,15 @@ def parsed_bytes(text: str, name: str) -> int:
     return size
 
 
-def machine_folders() -> tuple[Path, ...]:
+def machine_folders(costs: Path | None = None) -> tuple[Path, ...]:
     """Where the user's own hardware is described: `FORETRACE_MACHINES`, or the platform's folder.
 
     A folder that does not exist is left out.
+
+    Args:
+        costs: what `--costs` names: a folder that says what its kernels take; the first to.
     """
-    return _own_folders("machines")
+    return (*(() if costs is None else (costs,)), *_own_folders("machines"))
 
 
 def model_folders() -> tuple[Path, ...]:

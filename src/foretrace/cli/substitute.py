@@ -24,6 +24,7 @@ def substitute(
     paths: own.Paths = None,
     *,
     machine: own.Machine = None,
+    costs: options.Costs = None,
     model: own.Model = None,
     plan: own.Plan = None,
     config: plans.Configs = None,
@@ -40,7 +41,7 @@ def substitute(
     Every rule is tried on every family of kernels, of a recording or of an estimate.
     """
     with activity() as doing, collector_paused():
-        on = None if machine is None else load_machine(machine, machine_folders())
+        on = None if machine is None else load_machine(machine, machine_folders(costs))
         configured = plans.configured(config)
         of = plans.model_of(model, configured)
         if paths:

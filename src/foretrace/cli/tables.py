@@ -26,7 +26,8 @@ _SCHEMES = ",".join(TableScheme)
 def tables(
     *,
     model: Annotated[str, option("NAME", "A recommender, or a TOML file.")],
-    machine: Annotated[str, option("NAME", "A machine, a host, or a TOML file.")],
+    machine: options.Machine,
+    costs: options.Costs = None,
     gpus: Annotated[int, option("N", "GPUs to use.", min=1)],
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
@@ -48,7 +49,7 @@ def tables(
     with activity() as doing, collector_paused():
         found = api.tables(
             load_model(model, model_folders()),
-            load_machine(machine, machine_folders()),
+            load_machine(machine, machine_folders(costs)),
             num_ranks=gpus,
             plan=draft,
             ids=ids,

@@ -36,6 +36,7 @@ def whatif(
     processes: own.Processes = 1,
     engine: options.WhichEngine = SweepEngine.PROCESSES,
     machine: own.Machine = None,
+    costs: options.Costs = None,
     model: own.Model = None,
     plan: own.Plan = None,
     config: plans.Configs = None,
@@ -49,10 +50,10 @@ def whatif(
     reading: Reading,
 ) -> None:
     """Predict a recorded job, or an estimate, with other sizes, plan, machine or faster work."""
-    edits = edits_of(stated, COMMAND_LINE, folders=machine_folders())
+    folders = machine_folders(costs)
+    edits = edits_of(stated, COMMAND_LINE, folders=folders)
     _check(edits, scenarios, report, trace, is_shared=network is NetworkUse.SHARED)
     with activity() as doing, collector_paused():
-        folders = machine_folders()
         draft, sizes = stated_of(recorded or ())
         on = None if machine is None else load_machine(machine, folders)
         configured = plans.configured(config)

@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from foretrace.cost.baselines import linear_ns as linear_ns
     from foretrace.cost.baselines import roofline_ns as roofline_ns
     from foretrace.cost.calibration import calibrated as calibrated
-    from foretrace.cost.calibration import joined as joined
     from foretrace.cost.choosing import Chosen as Chosen
     from foretrace.cost.choosing import chosen_fit as chosen_fit
     from foretrace.cost.constants import ELSEWHERE as ELSEWHERE
+    from foretrace.cost.constants import RECORDINGS as RECORDINGS
     from foretrace.cost.constants import Constants as Constants
     from foretrace.cost.constants import Fit as Fit
     from foretrace.cost.constants import LeftOut as LeftOut
     from foretrace.cost.constants import Spread as Spread
+    from foretrace.cost.constants import constants_for as constants_for
+    from foretrace.cost.constants import joined as joined
     from foretrace.cost.constants import read_constants as read_constants
+    from foretrace.cost.constants import shipped_collectives as shipped_collectives
     from foretrace.cost.constants import shipped_constants as shipped_constants
     from foretrace.cost.constants import write_constants as write_constants
     from foretrace.cost.decode import DecodeShapes as DecodeShapes
@@ -44,8 +47,6 @@ if TYPE_CHECKING:
     from foretrace.cost.inflation import measured_inflation as measured_inflation
     from foretrace.cost.inflation import slowed_throughout as slowed_throughout
     from foretrace.cost.kernels import FittedKernels as FittedKernels
-    from foretrace.cost.kernels import MeasuredProducts as MeasuredProducts
-    from foretrace.cost.kernels import measured_products as measured_products
     from foretrace.cost.kernels import spread_ends as spread_ends
     from foretrace.cost.measured import Measured as Measured
     from foretrace.cost.memory_bound import Access as Access
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from foretrace.cost.network import collective_loads as collective_loads
     from foretrace.cost.network import collective_named as collective_named
     from foretrace.cost.network import even_total as even_total
-    from foretrace.cost.network import shipped_collectives as shipped_collectives
     from foretrace.cost.of_graph import STATED as STATED
     from foretrace.cost.of_graph import graph_costs as graph_costs
     from foretrace.cost.of_graph import node_operations as node_operations

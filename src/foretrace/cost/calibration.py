@@ -8,7 +8,7 @@ which is what a chip without measurements of its own can expect.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -296,21 +296,3 @@ def _taken(measured: Measured, rows: Bools) -> Measured:
         dtype=measured.dtype,
         is_older=measured.is_older,
     )
-
-
-def joined(first: Sequence[Constants], second: Sequence[Constants]) -> tuple[Constants, ...]:
-    """Constants of both by chip; where both have some for the same kernels, the first's."""
-    by_chip = {one.chip: one for one in first}
-    for one in second:
-        known = by_chip.get(one.chip)
-        if known is None:
-            by_chip[one.chip] = one
-            continue
-        keys = {(fit.model, fit.kind, fit.width) for fit in known.fits}
-        families = {(row.family, row.gpu, row.dtype) for row in known.left_out}
-        fits = (fit for fit in one.fits if (fit.model, fit.kind, fit.width) not in keys)
-        rows = (row for row in one.left_out if (row.family, row.gpu, row.dtype) not in families)
-        by_chip[one.chip] = replace(
-            known, fits=(*known.fits, *fits), left_out=(*known.left_out, *rows)
-        )
-    return tuple(by_chip[name] for name in sorted(by_chip))

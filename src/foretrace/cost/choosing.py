@@ -46,7 +46,7 @@ class Chosen:
     """Constants, how they were come by, and the spread that goes with that."""
 
     fit: Fit
-    source: Source  # FITTED or TRANSFERRED
+    source: Source  # LEARNT, FITTED or TRANSFERRED
     spread_by_region: dict[str, Spread]
 
 
@@ -65,11 +65,14 @@ def chosen_fit(
     own = next((one for one in constants if one.chip == chip.name), None)
     found = own.fit(model, kind, width) if own is not None else None
     if found is not None:
-        twin = _twin(found, chip, constants) if model == _PRODUCTS else None
-        return Chosen(twin or found, Source.FITTED, dict((twin or found).spread_by_region))
+        twin = None if found.is_of_steps else _twin(found, chip, constants)
+        source = Source.LEARNT if found.is_of_steps else Source.FITTED
+        return Chosen(twin or found, source, dict((twin or found).spread_by_region))
     for stand_in in (width, *_STAND_INS.get(width, ())):
         fits = [
-            (one, fit) for one in constants if (fit := one.fit(model, kind, stand_in)) is not None
+            (one, fit)
+            for one in constants
+            if (fit := one.fit(model, kind, stand_in)) is not None and not fit.is_of_steps
         ]
         if fits:
             nearest = _streaming(_nearest(chip, fits), chip)
@@ -103,7 +106,7 @@ def _streaming(fit: Fit, chip: Chip) -> Fit:
 
 def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
     """Constants of the same chip with another memory, where the chip's own rest on few rows."""
-    if own.num_rows >= _FEW_ROWS:
+    if own.model != _PRODUCTS or own.num_rows >= _FEW_ROWS:
         return None
     silicon, _, _ = chip.name.rpartition("-")
     twins = [

@@ -9,8 +9,8 @@ comes from chips of an architecture left out of the fit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,10 @@ from foretrace.base import (
     read_keys,
 )
 from foretrace.cost.errors import Errors
+from foretrace.machine import Chip
 
 ELSEWHERE = "elsewhere"  # in place of a chip: constants fitted to all of them
+RECORDINGS = "recordings"  # source of constants that recordings taught
 FOLDER = Path(__file__).parent / "constants"
 
 _KEYS = (
@@ -85,6 +87,7 @@ class Fit:
     values: Mapping[str, float]
     line: Mapping[str, float]  # of the linear baseline, fitted to the same rows
     spread_by_region: Mapping[str, Spread]
+    is_of_steps: bool = False  # taught by the user's recordings: what steps add is in it
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,47 @@ def width_of(dtype: str) -> str:
 @cache
 def shipped_constants() -> tuple[Constants, ...]:
     """What this version ships, by chip's name, ELSEWHERE among them."""
-    return tuple(read_constants(path) for path in sorted(FOLDER.glob("kernels-*.toml")))
+    return _constants_in(FOLDER, "kernels")
+
+
+def constants_for(chip: Chip) -> tuple[Constants, ...]:
+    """Constants of kernels: those of the chip's folder of costs before those shipped."""
+    return _known(chip.costs, chip.name, "kernels")
+
+
+@cache
+def shipped_collectives() -> tuple[Constants, ...]:
+    """What this version ships, of chips and of networks."""
+    return _constants_in(FOLDER, "collectives")
+
+
+def collectives_for(chip: Chip) -> tuple[Constants, ...]:
+    """Constants of collectives: those of the chip's folder of costs before those shipped."""
+    return _known(chip.costs, chip.name, "collectives")
+
+
+def _constants_in(folder: Path, kind: str) -> tuple[Constants, ...]:
+    return tuple(read_constants(path) for path in sorted(folder.glob(f"{kind}-*.toml")))
+
+
+@cache
+def _known(folder: Path | None, chip: str, kind: str) -> tuple[Constants, ...]:
+    """A folder's constants before those shipped; what recordings taught is of their chip alone."""
+    shipped = shipped_constants() if kind == "kernels" else shipped_collectives()
+    if folder is None:
+        return shipped
+    own = (
+        replace(
+            one,
+            fits=tuple(
+                replace(fit, is_of_steps=fit.source == RECORDINGS)
+                for fit in one.fits
+                if one.chip == chip or fit.source != RECORDINGS
+            ),
+        )
+        for one in _constants_in(folder, kind)
+    )
+    return joined(tuple(own), shipped)
 
 
 def read_constants(path: Path) -> Constants:
@@ -210,3 +253,21 @@ def _text(value: object) -> str:
         short = float(f"{value:.4g}")
         return repr(short)
     return json.dumps(value)
+
+
+def joined(first: Sequence[Constants], second: Sequence[Constants]) -> tuple[Constants, ...]:
+    """Constants of both by chip; where both have some for the same kernels, the first's."""
+    by_chip = {one.chip: one for one in first}
+    for one in second:
+        known = by_chip.get(one.chip)
+        if known is None:
+            by_chip[one.chip] = one
+            continue
+        keys = {(fit.model, fit.kind, fit.width) for fit in known.fits}
+        families = {(row.family, row.gpu, row.dtype) for row in known.left_out}
+        fits = (fit for fit in one.fits if (fit.model, fit.kind, fit.width) not in keys)
+        rows = (row for row in one.left_out if (row.family, row.gpu, row.dtype) not in families)
+        by_chip[one.chip] = replace(
+            known, fits=(*known.fits, *fits), left_out=(*known.left_out, *rows)
+        )
+    return tuple(by_chip[name] for name in sorted(by_chip))

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from foretrace.base import Float64s
-from foretrace.cost.constants import Constants, Fit, shipped_constants
+from foretrace.cost.constants import Constants, Fit, constants_for
 from foretrace.cost.kernels import FittedKernels
-from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
-from foretrace.cost.network.costs import collective_costs, shipped_collectives
+from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests, Source
+from foretrace.cost.network.costs import collective_costs
 from foretrace.machine import Chip, Machine, load_chip
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 
@@ -56,7 +56,8 @@ def _slowed(costs: Costs, factors: Mapping[str, float]) -> Costs:
     if not factors:
         return costs
     by_family = np.array([_factor(name, factors) for name in costs.families])
-    factor: Float64s = by_family[costs.family]
+    # What recorded steps taught has it already.
+    factor: Float64s = np.where(costs.source == Source.LEARNT, 1.0, by_family[costs.family])
     return replace(
         costs,
         duration_ns=np.rint(costs.duration_ns * factor).astype(np.int64),
@@ -75,8 +76,8 @@ class FittedCosts:
     """Kernels of a machine's chip, and collectives over its tiers."""
 
     machine: Machine
-    kernels: tuple[Constants, ...] = field(default_factory=shipped_constants)
-    collectives: tuple[Constants, ...] = field(default_factory=shipped_collectives)
+    kernels: tuple[Constants, ...] | None = None  # in place of those of its chip
+    collectives: tuple[Constants, ...] | None = None
 
     def kernel_costs(self, requests: KernelRequests) -> Costs:
         """As `FittedKernels.kernel_costs`."""
@@ -94,6 +95,8 @@ _ATTENTION = "attention"
 def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> CostModel:
     """Kernels as they are within a step, and collectives over a machine's tiers.
 
+    What the user's recordings taught of the chip is a step's already, and stays as it is.
+
     Args:
         machine: what the step runs on.
         factors: times as long as under lasting load alone, by how a family of kernels begins;
@@ -103,7 +106,7 @@ def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> 
     if factors is None:
         factors = kernel_factors(load_software(UNKNOWN_SOFTWARE), chip.architecture)
     power = power_factor(chip)
-    lasting = FittedCosts(machine, under_lasting_load(shipped_constants()))
+    lasting = FittedCosts(machine, under_lasting_load(constants_for(chip)))
     return Slower(Slower(lasting, {_PRODUCTS: power, _ATTENTION: power}), factors)
 
 
@@ -113,7 +116,7 @@ def under_lasting_load(constants: Sequence[Constants]) -> tuple[Constants, ...]:
 
 
 def _lasting(fit: Fit) -> Fit:
-    if fit.model != _PRODUCTS or "throttle_after_ns" not in fit.values:
+    if fit.is_of_steps or fit.model != _PRODUCTS or "throttle_after_ns" not in fit.values:
         return fit
     return replace(fit, values={**fit.values, "throttle_after_ns": 0.0})
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
 
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
 from foretrace.cost.choosing import Chosen, chosen_fit
-from foretrace.cost.constants import Constants, Spread, shipped_constants, width_of
+from foretrace.cost.constants import Constants, Spread, constants_for, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
 from foretrace.cost.experts import operand_formats
@@ -31,7 +33,7 @@ from foretrace.cost.signatures import (
     Operation,
     operation_of,
 )
-from foretrace.cost.tables import LIBRARY, PROFILED
+from foretrace.cost.tables import LIBRARY, PROFILED, read_tables
 from foretrace.machine import Chip
 
 _MOST_APART = 4.0
@@ -78,6 +80,14 @@ def measured_products(measured: Sequence[Measured], chip: str) -> MeasuredProduc
     return MeasuredProducts({key: _line(by_m) for key, by_m in times.items()})
 
 
+@cache
+def _own_products(folder: Path, chip: str) -> MeasuredProducts | None:
+    """The products of a user's folder; none if it has no table of them."""
+    if next(folder.glob("gemm-*.parquet"), None) is None:
+        return None
+    return measured_products(read_tables(folder, known_only=True), chip)
+
+
 def _line(by_m: dict[int, list[float]]) -> tuple[Float64s, Float64s]:
     rising = sorted(by_m)
     medians = np.array([np.median(by_m[m]) for m in rising])
@@ -120,8 +130,17 @@ class FittedKernels:
     """Kernel costs of one chip."""
 
     chip: Chip
-    constants: tuple[Constants, ...] = field(default_factory=shipped_constants)
-    table: MeasuredProducts | None = None  # of the user: wins over every model where it reaches
+    stated: tuple[Constants, ...] | None = None  # in place of the chip's own and those shipped
+
+    @cached_property
+    def constants(self) -> tuple[Constants, ...]:
+        """What its models are evaluated with."""
+        return constants_for(self.chip) if self.stated is None else self.stated
+
+    @cached_property
+    def table(self) -> MeasuredProducts | None:
+        """Products of the chip's folder of costs; they win over every model where they reach."""
+        return None if self.chip.costs is None else _own_products(self.chip.costs, self.chip.name)
 
     def kernel_costs(self, requests: KernelRequests) -> Costs:
         """Duration of each call; each distinct operator, signature and kernel is costed once."""

@@ -20,10 +20,11 @@ class Source(IntEnum):
     MEASURED = 0  # this very operation was recorded
     TABLE = 1  # the user's table of measurements has this shape
     SCALED = 2  # measured at another shape, times the ratio of the model's answers
-    FITTED = 3  # a model whose constants were fitted to measurements of this chip
-    TRANSFERRED = 4  # the same, fitted to another chip
-    ROOFLINE = 5  # the data sheet's peaks alone
-    UNKNOWN = 6  # the operation's shapes are not known: nothing is predicted
+    LEARNT = 3  # a model whose constants the user's own recordings of steps on this chip taught
+    FITTED = 4  # a model whose constants were fitted to benchmarks of this chip
+    TRANSFERRED = 5  # the same, fitted to another chip
+    ROOFLINE = 6  # the data sheet's peaks alone
+    UNKNOWN = 7  # the operation's shapes are not known: nothing is predicted
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _MEANINGS = {
     "measured": "this very operation was recorded",
     "table": "your table of measurements has the shape",
     "scaled": "measured at another shape",
+    "learnt": "a model fitted to your recordings of this chip",
     "fitted": "a model fitted to measurements of this chip",
     "transferred": "a model fitted to another chip",
     "roofline": "peaks of the data sheet alone",

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from foretrace.machine.check import Remark as Remark
     from foretrace.machine.check import Severity as Severity
     from foretrace.machine.check import check as check
+    from foretrace.machine.chip import COST_FILES as COST_FILES
     from foretrace.machine.chip import Chip as Chip
     from foretrace.machine.chip import chip_named as chip_named
     from foretrace.machine.chip import chip_names as chip_names
     from foretrace.machine.chip import load_chip as load_chip
+    from foretrace.machine.chip import tells_costs as tells_costs
     from foretrace.machine.figures import Figure as Figure
     from foretrace.machine.host import Host as Host
     from foretrace.machine.host import host_names as host_names

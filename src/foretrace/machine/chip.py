@@ -6,7 +6,7 @@ All peaks are dense; half of what a data sheet states "with sparsity".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -78,6 +78,9 @@ CHIP_FIELDS = (
     FigureField("power", QuantityKind.POWER, "10 W", "3 kW", "power limit as delivered"),
 )
 
+# What a folder of the user's own measurements and constants holds: docs/cost/calibrate.md.
+COST_FILES = ("kernels-*.toml", "collectives-*.toml", "gemm-*.parquet")
+
 DTYPES = (
     "fp64",
     "fp64_matrix",
@@ -147,6 +150,7 @@ class Chip(DataSheet):
     parent: str  # the description it extends; "" if none
     path: Path
     storage_bytes_per_ns: float | None = None  # its share of reads from its host's disks
+    costs: Path | None = None  # folder of the user's own measurements and constants
 
     def parts(self) -> tuple[Told, ...]:
         """What profilers call it, and every number with its source."""
@@ -173,12 +177,19 @@ def load_chip(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Chip:
 
     Args:
         name_or_path: "h100-sxm", or a TOML file.
-        folders: the user's own; looked through before the presets.
+        folders: the user's own; looked through before the presets. The first that holds
+            measurements or constants says what the chip's kernels take.
 
     Raises:
         MachineError: if there is none, or the file is wrong.
     """
-    return _chip(document(name_or_path, DescriptionKind.CHIP, folders))
+    found = _chip(document(name_or_path, DescriptionKind.CHIP, folders))
+    return replace(found, costs=next(filter(tells_costs, folders), None))
+
+
+def tells_costs(folder: Path) -> bool:
+    """Whether a folder holds measurements or constants of kernels or collectives."""
+    return any(next(folder.glob(pattern), None) is not None for pattern in COST_FILES)
 
 
 def _may_be_called(wanted: str, name: str, folders: Sequence[Path]) -> bool:

@@ -310,6 +310,7 @@ _KNOWN_FROM = {
     "measured": "recorded as it is",
     "table": "from a table of measurements",
     "scaled": "recorded at another size",
+    "learnt": "of a model that your recordings taught",
     "fitted": "a fitted model's",
     "transferred": "of a model fitted to another chip",
     "roofline": "from the data sheet",

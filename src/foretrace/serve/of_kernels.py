@@ -29,11 +29,11 @@ from foretrace.cost import (
     Operation,
     SubstitutionRule,
     chosen_fit,
+    constants_for,
     factors_of,
     model_ns,
     offers_of,
     shapes_of,
-    shipped_constants,
 )
 from foretrace.machine import Chip
 from foretrace.serve.profiles import LayerProfiles, ProfileGrid
@@ -186,7 +186,7 @@ def _fitted_ns(chip: Chip, family: str, kind: str, sizes: Int64s) -> Float64s:
 
 
 def _values(chip: Chip, family: str, kind: str, dtype: str = _DTYPE) -> Mapping[str, float]:
-    chosen = chosen_fit((family, kind, dtype), chip, shipped_constants())
+    chosen = chosen_fit((family, kind, dtype), chip, constants_for(chip))
     if chosen is None:
         raise MachineError(f"there are no constants for {family} of kind {kind!r}")
     return chosen.fit.values

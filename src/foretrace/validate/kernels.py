@@ -13,6 +13,7 @@ import numpy as np
 from foretrace.analyze import calls_of, step_of
 from foretrace.base import Float64s, Int64s
 from foretrace.cost import (
+    RECORDINGS,
     Constants,
     FittedKernels,
     KernelRequests,
@@ -23,8 +24,6 @@ from foretrace.cost import (
 )
 from foretrace.graph import Timeline
 from foretrace.machine import Chip
-
-RECORDINGS = "recordings"  # source of constants that recordings taught
 
 
 @dataclass(frozen=True)

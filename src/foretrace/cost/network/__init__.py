@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from foretrace.cost.network.checking import collective_errors as collective_errors
     from foretrace.cost.network.costs import by_trees as by_trees
     from foretrace.cost.network.costs import collective_costs as collective_costs
-    from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
     from foretrace.cost.network.domain import collective_named as collective_named
     from foretrace.cost.network.loads import CollectiveLoads as CollectiveLoads
     from foretrace.cost.network.loads import collective_loads as collective_loads

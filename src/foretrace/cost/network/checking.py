@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.cost.constants import Constants, LeftOut
+from foretrace.cost.constants import Constants, LeftOut, shipped_collectives
 from foretrace.cost.network.baseline import line_ns
 from foretrace.cost.network.costs import (
     ChosenCollective,
     chosen_between,
     chosen_inside,
-    shipped_collectives,
 )
 from foretrace.cost.network.domain import domain_ns
 from foretrace.cost.network.errors import RowsAndAnswers, error_rows

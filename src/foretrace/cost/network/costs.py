@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from foretrace.base import CollectiveKind, Dispatched, Float64s, Int64s, MachineError
-from foretrace.cost.constants import FOLDER, Constants, Fit, Spread, read_constants
+from foretrace.cost.constants import Constants, Fit, Spread, collectives_for
 from foretrace.cost.model import CollectiveRequests, Costs, Source
 from foretrace.cost.network.dispatching import dispatched_ns
 from foretrace.cost.network.domain import collective_named, domain_ns
@@ -55,12 +54,6 @@ class ChosenCollective:
         if self.source == Source.FITTED:
             return own
         return Spread(min(own.low, elsewhere.low), max(own.high, elsewhere.high))
-
-
-@cache
-def shipped_collectives() -> tuple[Constants, ...]:
-    """What this version ships, of chips and of networks."""
-    return tuple(read_constants(path) for path in sorted(FOLDER.glob("collectives-*.toml")))
 
 
 def chosen_inside(
@@ -134,13 +127,13 @@ def collective_costs(
     Args:
         requests: what is asked; a group of one takes no time.
         machine: where the groups' places lie.
-        constants: in place of those shipped.
+        constants: in place of those of the machine's chip.
 
     Raises:
         MachineError: for a collective that is not known, or a chip without links.
         ValueError: for a place outside the machine.
     """
-    known = shipped_collectives() if constants is None else constants
+    known = collectives_for(machine.chip) if constants is None else constants
     num_dtypes, num_groups = len(requests.dtypes), len(requests.groups)
     code = requests.collective.astype(np.int64) * num_dtypes + requests.dtype
     code = code * num_groups + requests.group
@@ -190,7 +183,7 @@ def by_trees(name: str, num_bytes: int, places: Sequence[int], *, machine: Machi
     span = span_of(places, machine)
     if not span.levels:
         return False
-    values = chosen_between(span, constants=shipped_collectives()).fit.values
+    values = chosen_between(span, constants=collectives_for(machine.chip)).fit.values
     size = np.array([float(num_bytes)])
     return bool(go_by_tree(collective, size, span, values=values)[0])
 
