@@ -201,7 +201,7 @@ def test_overhead_is_measured_here() -> None:
 
 
 def test_what_cannot_be_checked_is_said() -> None:
-    with pytest.raises(WorkloadError, match="has no linear layer and no embedding bag"):
+    with pytest.raises(WorkloadError, match="has no linear layer, embedding bag or attention"):
         protect(torch.nn.ReLU())
     with pytest.raises(WorkloadError, match="a modulus of 200 cannot be"):
         checked_int8_weight(torch.ones(2, 2, dtype=torch.int8), 200)
@@ -223,15 +223,19 @@ class Attending(torch.nn.Module):
 
 
 class Striking(TorchFunctionMode):
-    """A fault within the fused kernel: one bit of its result."""
+    """A fault within a kernel of attention: one bit of its result."""
+
+    def __init__(self, *kernels: Any) -> None:
+        super().__init__()
+        self.kernels = kernels
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> torch.Tensor:
         found: torch.Tensor = func(*args, **(kwargs or {}))
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func in self.kernels:
             with torch.no_grad():
-                found.view(-1).view(torch.int32)[7] ^= 1 << 29
+                found[(0,) * found.dim()].view(torch.int32).bitwise_xor_(1 << 29)
         return found
 
 
@@ -242,7 +246,50 @@ def test_fused_attention_in_a_protected_model_is_checked(generator: torch.Genera
         with torch.no_grad():
             model(given)
         assert guard.found == []
-        with torch.no_grad(), Striking():
+        with torch.no_grad(), Striking(torch.nn.functional.scaled_dot_product_attention):
             model(given)
         assert [one.module for one in guard.found] == ["attention"]
         assert guard.found[0].call == 1
+
+
+@pytest.mark.parametrize("keeps_weights", [True, False])
+@pytest.mark.parametrize("is_self", [True, False])
+def test_products_of_multihead_attention_are_checked(
+    keeps_weights: bool, is_self: bool, generator: torch.Generator
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+    queries = torch.randn(2, 24, 32, generator=generator)
+    keys = queries if is_self else torch.randn(2, 9, 32, generator=generator)
+    kernels = torch.bmm, torch.nn.functional.scaled_dot_product_attention
+
+    def run() -> torch.Tensor:
+        found: torch.Tensor = model(queries, keys, keys, need_weights=keeps_weights)[0]
+        return found
+
+    with torch.no_grad(), protect(model) as guard:
+        run()
+        assert guard.found == []
+        with Striking(*kernels):
+            run()
+        assert [one.module for one in guard.found] == ["attention"]
+        for name, parameter in model.named_parameters():
+            guard.found.clear()
+            kept = parameter.clone()
+            parameter.view(-1)[5] += 0.5
+            run()
+            assert [one.module for one in guard.found] == [""], name
+            parameter.copy_(kept)
+
+
+def test_an_encoder_of_pytorch_is_checked_while_it_trains(generator: torch.Generator) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, batch_first=True)
+    given = torch.randn(2, 24, 32, generator=generator)
+    with protect(layer) as guard:
+        layer(given).sum().backward()
+        assert guard.num_modules == 3
+        assert guard.found == []
+        layer.self_attn.out_proj.weight.data[3, 4] += 0.5
+        layer(given)
+    assert [one.module for one in guard.found] == ["self_attn"]

@@ -264,7 +264,8 @@ def wrong_attention(  # noqa: PLR0917  as PyTorch's
     summed = FP32.unit_roundoff**2 * steps * (sizes * value.shape[-1] * moved.square() + squares)
     kept = float_format(str(out.dtype)).unit_roundoff ** 2 * squares
     limit = DEVIATIONS * ((rounded + summed + kept) / 3).sqrt() + _SMALLEST
-    return ~(difference.isfinite() & (difference <= limit))
+    is_empty = (scores == -math.inf).all(-1)  # rows that attend to nothing have no sum
+    return ~(difference.isfinite() & (difference <= limit)) & ~is_empty
 
 
 def attention_sums(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
@@ -39,8 +41,7 @@ class _Guarded:
 
     name: str
     module: Any
-    weight: CheckedWeight
-    bias: float  # its sum
+    weights: list[tuple[CheckedWeight, float]]  # each with its bias' sum
     num_calls: int = 0
 
 
@@ -57,15 +58,18 @@ class Protection:
         """Encode every parameter that is guarded."""
         self.found: list[CorruptionFound] = []
         self._num_attended = 0
+        self._attending: _Guarded | None = None
         self._on_error = on_error
         self._guarded = list(_guarded(model))
         if not self._guarded:
             raise WorkloadError(
-                f"{type(model).__name__} has no linear layer and no embedding bag that could be "
-                "checked: give a model that has some"
+                f"{type(model).__name__} has no linear layer, embedding bag or attention that "
+                "could be checked: give a model that has some"
             )
-        self._hooks = [one.module.register_forward_hook(self._hook(one)) for one in self._guarded]
-        self._attention = _attention_checks(self._attended)
+        self._hooks: list[Any] = []
+        for one in self._guarded:
+            self._hooks += self._hooks_of(one)
+        self._attention = _attention_checks(_AttentionLook(self._attended, self._projected))
         begin, end = self._attention.__enter__, self._attention.__exit__
         self._hooks += [
             model.register_forward_pre_hook(lambda *_: begin() and None),
@@ -80,8 +84,7 @@ class Protection:
     def encode(self) -> None:
         """Take the parameters as they are now for right: after a step of training."""
         for one in self._guarded:
-            fresh = _guard(one.name, one.module)
-            one.weight, one.bias = fresh.weight, fresh.bias
+            one.weights = _guard(one.name, one.module).weights
 
     def remove(self) -> None:
         """Take the checks off."""
@@ -96,6 +99,22 @@ class Protection:
         """End."""
         self.remove()
 
+    def _hooks_of(self, one: _Guarded) -> Iterator[Any]:
+        module, kind = one.module, type(one.module)
+        if kind is not torch.nn.MultiheadAttention:
+            yield module.register_forward_hook(self._hook(one))
+            return
+
+        def enter(*_: object) -> None:
+            self._attending = one
+
+        def leave(*_: object) -> None:
+            self._attending = None
+            one.num_calls += 1
+
+        yield module.register_forward_pre_hook(enter)
+        yield module.register_forward_hook(leave, always_call=True)
+
     def _hook(self, one: _Guarded) -> Callable[[Any, tuple[Any, ...], Tensor], None]:
         def check(_: Any, given: tuple[Any, ...], out: Tensor) -> None:
             with torch.no_grad():
@@ -108,6 +127,16 @@ class Protection:
     def _attended(self, wrong: Tensor) -> None:
         self._tell("attention", wrong, self._num_attended)
         self._num_attended += 1
+
+    def _projected(self, given: Tensor, weight: Tensor, out: Tensor) -> None:
+        """A product inside of attention, with one of its weights."""
+        one = self._attending
+        if one is None:
+            return
+        for (held, bias), (own, _) in zip(one.weights, _products(one.module), strict=True):
+            if own.data_ptr() == weight.data_ptr() and own.shape == weight.shape:
+                self._tell(one.name, _wrong_product(held, bias, given, out), one.num_calls)
+                return
 
     def _tell(self, module: str, wrong: Tensor, call: int) -> None:
         if not bool(wrong.any()):
@@ -139,14 +168,48 @@ def protect(
     return Protection(model, on_error)
 
 
-def _attention_checks(tell: Callable[[Tensor], None]) -> Any:
-    """A mode in which each `scaled_dot_product_attention` is checked; calls give what they gave.
+@dataclass
+class _AttentionLook:
+    """Judges calls of functions that attention is made of.
 
-    `tell` gets which rows are wrong.
+    Attributes:
+        tell: gets which rows of attention are wrong.
+        tell_product: gets each product inside of `nn.MultiheadAttention`.
+        scores: queries, keys and mask of one whose weights are wanted, as two products.
+        is_inside: of `nn.MultiheadAttention`.
     """
+
+    tell: Callable[[Tensor], None]
+    tell_product: Callable[[Tensor, Tensor, Tensor], None]
+    scores: tuple[Any, ...] = ()
+    is_inside: bool = False
+
+    def look(self, func: Any, out: Any, args: Any, given: Any) -> None:
+        """At one call, after it."""
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            self.tell(wrong_attention(out, *args, **given))
+        elif self.is_inside and func is torch.nn.functional.linear:
+            self.tell_product(args[0], args[1], out)
+        elif self.is_inside:
+            self._look_at_two(func, out, args)
+
+    def _look_at_two(self, func: Any, out: Any, args: Any) -> None:
+        if func is torch.nn.functional.dropout:
+            self.scores = ()  # what is left is another sum
+        elif func is torch.baddbmm:
+            self.scores = args[1], args[2].mT, args[0]
+        elif func is torch.bmm and not self.scores:
+            self.scores = args[0], args[1].mT, None
+        elif func is torch.bmm:
+            (queries, keys, mask), self.scores = self.scores, ()
+            self.tell(wrong_attention(out, queries, keys, args[1], mask, scale=1.0))
+
+
+def _attention_checks(look: _AttentionLook) -> Any:
+    """A mode in which attention is checked; calls give what they gave."""
     from torch.overrides import TorchFunctionMode  # with a model alone
 
-    fused = torch.nn.functional.scaled_dot_product_attention
+    whole = torch.nn.functional.multi_head_attention_forward
 
     class Checking(TorchFunctionMode):
         """Looks at results on their way."""
@@ -154,43 +217,85 @@ def _attention_checks(tell: Callable[[Tensor], None]) -> Any:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if func is whole:
+                look.is_inside, look.scores = True, ()
+                try:
+                    with self:
+                        return _seen_inside(whole)(*args, **(kwargs or {}))
+                finally:
+                    look.is_inside = False
             out = func(*args, **(kwargs or {}))
             with torch.no_grad():
-                if func is fused:
-                    tell(wrong_attention(out, *args, **(kwargs or {})))
+                look.look(func, out, args, kwargs or {})
             return out
 
     return Checking()
+
+
+@cache
+def _seen_inside(function: Any) -> Any:
+    """A function of PyTorch that does not hand itself to a mode, so that its own calls are seen."""
+    known = function.__globals__ | {"has_torch_function": lambda _: False}
+    return FunctionType(
+        function.__code__, known, function.__name__, function.__defaults__, function.__closure__
+    )
 
 
 def _guarded(model: torch.nn.Module) -> Iterator[_Guarded]:
     for name, module in model.named_modules():
         kind: type = type(module)
         is_bag = kind is torch.nn.EmbeddingBag and module.mode in ("sum", "mean")
-        if kind is torch.nn.Linear or is_bag:
+        if kind in (torch.nn.Linear, torch.nn.MultiheadAttention) or is_bag:
             yield _guard(name, module)
 
 
 def _guard(name: str, module: Any) -> _Guarded:
-    weight = module.weight.detach()
-    is_linear = isinstance(module, torch.nn.Linear)
-    has_bias = is_linear and module.bias is not None
-    bias = float(module.bias.detach().double().sum()) if has_bias else 0.0
-    return _Guarded(name, module, CheckedWeight.of(weight.mT if is_linear else weight), bias)
+    with torch.no_grad():
+        weights = [
+            (CheckedWeight.of(weight), 0.0 if bias is None else float(bias.double().sum()))
+            for weight, bias in (
+                (weight if isinstance(module, torch.nn.EmbeddingBag) else weight.mT, bias)
+                for weight, bias in _products(module)
+            )
+        ]
+    return _Guarded(name, module, weights)
+
+
+def _products(module: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Weights and biases that a module's products are with."""
+    kind: type = type(module)
+    if kind is not torch.nn.MultiheadAttention:
+        yield module.weight, getattr(module, "bias", None)
+        return
+    bias, width = module.in_proj_bias, module.embed_dim
+    if module.in_proj_weight is None:
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        apart = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+        yield from zip(apart, biases, strict=True)
+    else:  # queries, keys and values stand in one matrix: one product, two or three
+        for begin, end in ((0, 3), (0, 1), (1, 3), (1, 2), (2, 3)):
+            rows = slice(begin * width, end * width)
+            yield module.in_proj_weight[rows], None if bias is None else bias[rows]
+    yield module.out_proj.weight, module.out_proj.bias
 
 
 def _wrong(one: _Guarded, given: tuple[Any, ...], out: Tensor) -> Tensor:
     first: Tensor = given[0]
+    weight, bias = one.weights[0]
     if isinstance(one.module, torch.nn.Linear):
-        rows, product = first.reshape(-1, first.shape[-1]), out.reshape(-1, out.shape[-1])
-        output = float_format(str(out.dtype))
-        return wrong_rows(rows, one.weight, product, offset=one.bias, output=output)
+        return _wrong_product(weight, bias, first, out)
     if first.dim() == 1:
         return torch.zeros(1, dtype=torch.bool)  # bags by offsets are not checked
-    expected = one.weight.sums[first].sum(1)
+    expected = weight.sums[first].sum(1)
     expected = expected / first.shape[1] if one.module.mode == "mean" else expected
     sizes = out.double().abs().sum(1)
     return ~((out.double().sum(1) - expected).abs() <= _SUM_TOLERANCE * sizes)
+
+
+def _wrong_product(weight: CheckedWeight, bias: float, given: Tensor, out: Tensor) -> Tensor:
+    rows, product = given.reshape(-1, given.shape[-1]), out.reshape(-1, out.shape[-1])
+    output = float_format(str(out.dtype))
+    return wrong_rows(rows, weight, product, offset=bias, output=output)
 
 
 @dataclass(frozen=True, kw_only=True)
