@@ -13,17 +13,14 @@ from foretrace.base import WorkloadError
 from foretrace.cost import step_costs
 from foretrace.estimate import Packings, packings
 from foretrace.machine import load_machine
-from foretrace.workload import Plan, Sharding, Transformer, load_model
+from foretrace.workload import PlanDraft, Transformer, complete, load_model
 
 MACHINE = load_machine("h100-24k")
 COSTS = step_costs(MACHINE)
-# Fitted to what is published: the largest of 4 microbatches as they come has 1.44 times the mean
-# work at 128 K, and documents below half the window hold over 75 % of the tokens; gains are not.
-LAW = "lognormal:6.0,2.0,131072"
-STUDY = Plan(
-    tensor=8, context=2, pipeline=4, global_batch=4, sequence=131_072, schedule="interleaved",
-    num_chunks=2, sharding=Sharding.ZERO1,
-)  # fmt: skip
+# Fitted to what is published: the longest of 4 microbatches as they come takes 1.44 times the mean
+# at 128 K, documents below half the window hold over 75 % of the tokens, and cutting by document
+# makes a layer over four ranks 1.07 times as fast (bench/packing.py); gains are not.
+LAW = "lognormal:5.0,2.0,131072"
 
 
 def seven_billion() -> Transformer:
@@ -32,14 +29,21 @@ def seven_billion() -> Transformer:
     return model
 
 
+KEYS = {
+    "tp": 8, "cp": 2, "pp": 4, "schedule": "interleaved", "chunks": 2, "sharding.level": "zero1",
+    "micro_batch": 1, "global_batch": 4, "batch.sequence": 131_072,
+}  # fmt: skip
+STUDY = complete(PlanDraft().with_keys(KEYS), seven_billion())
+
+
 @pytest.fixture(scope="module")
 def study() -> Packings:
     return packings(
-        seven_billion(), STUDY, MACHINE, documents=documents_of(LAW), costs=COSTS, num_steps=400
+        seven_billion(), STUDY, MACHINE, documents=documents_of(LAW), costs=COSTS, num_steps=120
     )
 
 
-def test_the_published_imbalances_and_gain_are_met(study: Packings) -> None:
+def test_the_published_imbalances_are_met(study: Packings) -> None:
     told = {one.name: one for one in study.packers if one.shards == "sequence"}
     greedy = [told[f"greedy over {steps}"].imbalance for steps in (1, 2, 4, 8)]
 
@@ -47,9 +51,20 @@ def test_the_published_imbalances_and_gain_are_met(study: Packings) -> None:
     assert lengths[lengths < STUDY.sequence // 2].sum() / lengths.sum() > 0.75
     assert told["as it comes"].imbalance == pytest.approx(1.44, abs=0.05)
     assert greedy == pytest.approx([1.41, 1.22, 1.11, 1.08], abs=0.08)
-    assert told["2 outlier queues"].imbalance < 1.1
-    assert study.best.gain == pytest.approx(1.33, abs=0.08)
+    queues = {one.shards: one for one in study.packers if one.name == "2 outlier queues"}
+    assert queues["adaptive"].imbalance == pytest.approx(1.05, abs=0.04)
     assert study.best.gain_low <= study.best.gain <= study.best.gain_high
+
+
+def test_the_published_gain_is_met_where_chunks_are_of_a_layer() -> None:
+    found = packings(
+        seven_billion(), replace(STUDY, num_chunks=8), MACHINE, documents=documents_of(LAW),
+        costs=COSTS, num_steps=60, by_window=False,
+    )  # fmt: skip
+    told = {(one.name, one.shards): one.gain for one in found.packers}
+
+    assert found.best.gain == pytest.approx(1.33, abs=0.08)
+    assert told["2 outlier queues", "sequence"] > told["as it comes", "adaptive"]
 
 
 def test_the_gain_grows_with_the_window(study: Packings) -> None:

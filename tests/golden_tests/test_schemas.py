@@ -75,7 +75,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
         f"{_STAGED} --model dlrm-criteo-kaggle --machine six-l4 --json",
         f"{_STAGED} --model stable-diffusion-1.5 --machine dgx-a100 --batch 1 --json",
     ),
-    "tables": (f"tables {_TABLES} --time 1 --json",),
+    "tables": (f"tables {_TABLES} --time 60 --json",),
     "validate neighbours": ("validate neighbours --data {runs} --json",),
     "whatif": (
         "whatif --model llama3.2-1b --machine dgx-h100 --plan {plan} --network shared --json",

@@ -148,7 +148,7 @@ def document_mix(
         documents=documents.name,
         packer=stream.name,
         num_steps=len(run.step_ns),
-        imbalance=imbalance(run.work_ns),
+        imbalance=imbalance(run.slowest_ns),
         mean_ns=float(run.step_ns.mean()),
         p50_ns=float(np.quantile(run.step_ns, 0.5)),
         p95_ns=float(np.quantile(run.step_ns, 0.95)),
@@ -196,6 +196,7 @@ class _Run:
     shards: str
     tokens: Int64s  # int64[steps]
     work_ns: Float64s  # float64[steps, microbatches]
+    slowest_ns: Float64s  # float64[steps, microbatches], on the rank of CONTEXT that is last
     step_ns: Float64s  # float64[steps]
     ns_per_work: tuple[float, float, float]  # attention as it is, at its least, at its most
     groups: Float64s  # float64[groups], the first of them in parts of the stream
@@ -213,7 +214,7 @@ class _Run:
             name=self.stream.name,
             shards=self.shards,
             keeps_documents_whole=self.stream.packer.keeps_documents_whole,
-            imbalance=imbalance(self.work_ns),
+            imbalance=imbalance(self.slowest_ns),
             longest_tokens=max(int(one.sum()) for step in self.stream.lengths() for one in step),
             overhead_ms=overhead_ms(self.stream),
             delay_iterations=self.stream.mean_delay(),
@@ -252,6 +253,14 @@ class MixedWork:
         tokens = [[one.tokens / even.tokens for one in step] for step in found]
         attention = [[one.attention_ns / even.attention_ns for one in step] for step in found]
         return np.array(tokens), np.array(attention)
+
+    def slowest_ns(self, lengths: list[list[Int64s]], shards: ContextShards) -> Float64s:
+        """How long the slowest rank works on each; float64[steps, microbatches]."""
+        tokens, attention = self.factors(lengths, shards)
+        whole_ns = float(self.work.attention_of(np.array([self.work.window]))[0])
+        windows = self.room.window // self.work.window
+        of_tokens: Float64s = self.work.token_ns * self.room.window * tokens
+        return of_tokens + windows * whole_ns * attention
 
     def _slowest(self, lengths: Int64s, shards: ContextShards) -> SlowestRank:
         return slowest_rank(
@@ -379,6 +388,7 @@ class _Study:
             shards=str(shards) if self.context > 1 else "",
             tokens=tokens.sum(axis=1),
             work_ns=work_ns,
+            slowest_ns=mixed.slowest_ns(lengths, shards),
             step_ns=step_ns,
             ns_per_work=(of_work[0], of_work[1], of_work[2]),
             groups=np.array([step_ns[part].sum() / work_ns[part].sum() for part in parts]),

@@ -30,7 +30,7 @@ class Packing(Plain):
     name: str
     shards: str  # what context parallelism cuts; "" without
     keeps_documents_whole: bool
-    imbalance: float  # work of the largest microbatch of a step over their mean
+    imbalance: float  # time of a step's longest microbatch, on its slowest rank, over their mean
     longest_tokens: int
     overhead_ms: float  # of the packer itself, for one step
     delay_iterations: float  # that a token waits, mean
@@ -53,7 +53,7 @@ class DocumentMix(Plain):
     documents: str
     packer: str
     num_steps: int
-    imbalance: float  # work of the largest microbatch of a step over their mean
+    imbalance: float  # time of a step's longest microbatch, on its slowest rank, over their mean
     mean_ns: float
     p50_ns: float
     p95_ns: float
@@ -146,8 +146,8 @@ class Packings(Answer):
         best, first = self.best, self.packers[0]
         if best.gain_low <= 1:
             return (
-                f"packing is not worth it for {self.documents}: as it comes, the largest "
-                f"microbatch has {first.imbalance:.2f} times the mean work, and the best packer "
+                f"packing is not worth it for {self.documents}: as it comes, the longest "
+                f"microbatch takes {first.imbalance:.2f} times the mean, and the best packer "
                 f"gains {best.gain:.3f} ({best.gain_low:.3f} to {best.gain_high:.3f})"
             )
         shards = f", context by {best.shards}" if best.shards else ""
