@@ -77,26 +77,25 @@ def _pop(key: Float64s, item: Int32s, first: int, size: int) -> None:
 def _turned(
     num_flows: int,
     flows: Int32s,
-    num_hosts: int,
+    first_seat: int,
     now_ns: float,
     new_rate: Float64s,
     new_held_at: Int32s,
     held_at: Int32s,
-    watched: UInt8s,
+    is_watched: UInt8s,
     held_ns: Float64s,
     clock: Float64s,
     rate: Float64s,
     at_ns: Float64s,
-    reading: Float64s,
-    first_place: Int64s,
+    end_reading: Float64s,
     next_ns: Float64s,
     num_leaves: int,
 ) -> None:
     """Flows go on at other rates. Out: their clocks, and when the first of each ends."""
     for at in range(num_flows):
         flow = flows[at]
-        own = 2 * num_hosts + flow
-        if watched[flow] > 0 and held_at[flow] != _NOWHERE:
+        own = first_seat + flow
+        if is_watched[flow] > 0 and held_at[flow] != _NOWHERE:
             held_ns[held_at[flow]] += now_ns - at_ns[own]
         is_same = new_rate[flow] == rate[own]
         if not is_same or held_at[flow] != _NOWHERE:
@@ -105,7 +104,7 @@ def _turned(
             rate[own] = new_rate[flow]
         held_at[flow] = new_held_at[flow]
         if not is_same:
-            left_ns = max(0.0, reading[first_place[own]] - clock[own])
+            left_ns = max(0.0, end_reading[flow] - clock[own])
             _end_first(next_ns, num_leaves, own, now_ns + left_ns / rate[own])
 
 
@@ -222,6 +221,17 @@ def _shared_ends(
     demand = np.zeros(num_links, np.float64)
     first_on = np.full(num_links, _NOWHERE, np.int32)
     own = np.full(num_flows, _NOWHERE, np.int32)
+    first_seat = 2 * num_hosts
+    seat_of = np.full(num_flows, _NOWHERE, np.int32)
+    flow_on = np.empty(num_flows, np.int32)
+    idle = np.empty(num_flows, np.int32)
+    num_idle = 0
+    num_seats = 0
+    seat_pace = np.empty(num_flows, np.float64)
+    is_watched = np.empty(num_flows, np.uint8)
+    end_reading = np.empty(num_flows, np.float64)
+    num_met = 0  # flows whose rates other flows' begins or ends may change
+    mark = 0
     on_link = np.empty(0, np.int32)
     before_on = np.empty(0, np.int32)
     free = _NOWHERE
@@ -261,6 +271,24 @@ def _shared_ends(
             end_ns[node] = start_ns[node] + duration_ns[node]
             ended = node
         else:
+            if num_met > 0:
+                following_ns = next_ns[1]
+                if num_due > 0:
+                    following_ns = min(following_ns, due_ns[0])
+                if following_ns > latest_ns:
+                    num_met, num_full = _met(
+                        num_met, flows, met_flow, links, met_link, mark, demand, first_on, own,
+                        link, on_link,
+                    )  # fmt: skip
+                    _fair(
+                        num_met, flows, num_full, links, first_on, on_link, share, seat_pace, room,
+                        weight, new_rate, new_held_at,
+                    )  # fmt: skip
+                    _turned(
+                        num_met, flows, first_seat, latest_ns, new_rate, new_held_at, held_at,
+                        is_watched, held_ns, clock, rate, at_ns, end_reading, next_ns, num_leaves,
+                    )  # fmt: skip
+                    num_met = 0
             heap = -1
             is_begin = num_due > 0 and due_ns[0] < next_ns[1]
             if is_begin:
@@ -276,33 +304,56 @@ def _shared_ends(
                     if next_ns[leaf] > next_ns[leaf + 1]:
                         leaf += 1
                 heap = leaf - num_leaves
+                if heap >= first_seat:
+                    heap = first_seat + flow_on[heap - first_seat]
             else:
                 break
 
-            flow = heap - 2 * num_hosts
-            num_met = 0  # flows whose rates another flow's begin or end may change
+            flow = heap - first_seat
+            here = heap
+            seat = 0
+            if flow >= 0:
+                if num_met == 0:
+                    mark = num_events + 1
+                if seat_of[flow] == _NOWHERE:
+                    if num_idle > 0:
+                        num_idle -= 1
+                        seat_of[flow] = idle[num_idle]
+                    else:
+                        seat_of[flow] = num_seats
+                        num_seats += 1
+                    flow_on[seat_of[flow]] = flow
+                    seat_pace[seat_of[flow]] = pace[pattern[flow]]
+                    is_watched[seat_of[flow]] = watched[flow]
+                seat = int(seat_of[flow])
+                here = first_seat + seat
             if flow >= 0 and is_begin:
                 # Behind a lag below zero a flow may begin before the latest event of links: up to
                 # that it works as if alone.
                 if size[heap] == 0:
-                    clock[heap] = 0.0
-                    rate[heap] = 1.0
-                    at_ns[heap] = max(begin_ns, latest_ns)
-                elif begin_ns > at_ns[heap] and rate[heap] != 1.0:
-                    if watched[flow] > 0:
-                        held_ns[held_at[flow]] += begin_ns - at_ns[heap]
-                    clock[heap] += (begin_ns - at_ns[heap]) * rate[heap]
-                    at_ns[heap] = begin_ns
-                left_ns = duration_ns[node] - delay_ns[node] + (begin_ns - at_ns[heap])
+                    clock[here] = 0.0
+                    rate[here] = 1.0
+                    at_ns[here] = max(begin_ns, latest_ns)
+                elif begin_ns > at_ns[here] and rate[here] != 1.0:
+                    if is_watched[seat] > 0:
+                        held_ns[held_at[seat]] += begin_ns - at_ns[here]
+                    clock[here] += (begin_ns - at_ns[here]) * rate[here]
+                    at_ns[here] = begin_ns
+                left_ns = duration_ns[node] - delay_ns[node] + (begin_ns - at_ns[here])
                 if left_ns <= 0.0:
                     end_ns[node] = begin_ns + duration_ns[node] - delay_ns[node]
                     ended = node
+                    if size[heap] == 0:
+                        seat_of[flow] = _NOWHERE
+                        idle[num_idle] = seat
+                        num_idle += 1
                 else:
                     base = first_place[heap]
-                    _push(reading, working, base, size[heap], clock[heap] + left_ns, node)
+                    _push(reading, working, base, size[heap], clock[here] + left_ns, node)
                     size[heap] += 1
-                    first_ns = at_ns[heap] + (reading[base] - clock[heap]) / rate[heap]
-                    _end_first(next_ns, num_leaves, heap, first_ns)
+                    end_reading[seat] = reading[base]
+                    first_ns = at_ns[here] + (reading[base] - clock[here]) / rate[here]
+                    _end_first(next_ns, num_leaves, here, first_ns)
                     if size[heap] == 1:
                         num_events += 1
                         latest_ns = max(begin_ns, latest_ns)
@@ -322,21 +373,21 @@ def _shared_ends(
                             before_on = more_before
                         num_free -= last - first
                         free, is_crowded = _joins(
-                            flow, free, first, last, link, share, demand, first_on, own,
+                            seat, free, first, last, link, share, demand, first_on, own,
                             on_link, before_on, latest_ns, since_ns,
                         )  # fmt: skip
-                        held_at[flow] = _NOWHERE
-                        if is_crowded:
-                            flows[0] = flow
-                            met_flow[flow] = num_events
-                            num_met = 1
+                        held_at[seat] = _NOWHERE
+                        if is_crowded and met_flow[seat] != mark:
+                            flows[num_met] = seat
+                            met_flow[seat] = mark
+                            num_met += 1
             elif flow >= 0:
                 now_ns = next_ns[leaf]
-                if watched[flow] > 0 and held_at[flow] != _NOWHERE:
-                    held_ns[held_at[flow]] += now_ns - at_ns[heap]
+                if is_watched[seat] > 0 and held_at[seat] != _NOWHERE:
+                    held_ns[held_at[seat]] += now_ns - at_ns[here]
                 base = first_place[heap]
-                clock[heap] = reading[base]
-                at_ns[heap] = now_ns
+                clock[here] = reading[base]
+                at_ns[here] = now_ns
                 node = int(working[base])
                 _pop(reading, working, base, size[heap])
                 size[heap] -= 1
@@ -344,18 +395,22 @@ def _shared_ends(
                 ended = node
                 first_ns = np.inf
                 if size[heap] > 0:
-                    left_ns = max(0.0, reading[base] - clock[heap])
-                    first_ns = now_ns + left_ns / rate[heap]
-                _end_first(next_ns, num_leaves, heap, first_ns)
+                    end_reading[seat] = reading[base]
+                    left_ns = max(0.0, reading[base] - clock[here])
+                    first_ns = now_ns + left_ns / rate[here]
+                _end_first(next_ns, num_leaves, here, first_ns)
                 if size[heap] == 0:
                     num_events += 1
                     latest_ns = max(now_ns, latest_ns)
                     last = first_use[pattern[flow] + 1]
                     num_free += last - first_use[pattern[flow]]
                     free, num_met = _leaves(
-                        flow, free, link, share, demand, first_on, own, on_link, before_on, flows,
-                        met_flow, num_events, latest_ns, since_ns, crowded_ns,
+                        seat, free, num_met, link, share, demand, first_on, own, on_link,
+                        before_on, flows, met_flow, mark, latest_ns, since_ns, crowded_ns,
                     )  # fmt: skip
+                    seat_of[flow] = _NOWHERE
+                    idle[num_idle] = seat
+                    num_idle += 1
             else:
                 here = heap // 2
                 if is_begin:
@@ -404,20 +459,6 @@ def _shared_ends(
                         left_ns = max(0.0, reading[first_place[heap]] - clock[heap])
                         first_ns = at_ns[2 * here] + left_ns / rate[heap]
                     _end_first(next_ns, num_leaves, heap, first_ns)
-
-            if num_met > 0:
-                num_met, num_full = _met(
-                    num_met, flows, met_flow, links, met_link, num_events, demand, first_on, own,
-                    link, on_link,
-                )  # fmt: skip
-                _fair(
-                    num_met, flows, num_full, links, first_on, on_link, share, pace, pattern, room,
-                    weight, new_rate, new_held_at,
-                )  # fmt: skip
-                _turned(
-                    num_met, flows, num_hosts, latest_ns, new_rate, new_held_at, held_at, watched,
-                    held_ns, clock, rate, at_ns, reading, first_place, next_ns, num_leaves,
-                )  # fmt: skip
 
         if ended >= 0:
             end = end_ns[ended]

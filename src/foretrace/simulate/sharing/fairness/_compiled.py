@@ -1,8 +1,9 @@
 """Compiled loops of flows on links: who begins, who ends, max-min fair rates; checks no lengths.
 
-A *place* is a flow on a link: four numbers of `place`, which are its use, the flow, the next place
-on the link, and the flow's next place; free places hang together by the last. `first_on` is the
-first place of a link, `own` that of a flow, and `before` the one before a place on its link.
+Flows are told by their seats, of which there are as many as flows at once. A *place* is a flow on
+a link: four numbers of `place`, which are its use, the flow, the next place on the link, and the
+flow's next place; free places hang together by the last. `first_on` is the first place of a link,
+`own` that of a flow, and `before` the one before a place on its link.
 """
 
 from __future__ import annotations
@@ -31,11 +32,20 @@ def _met(
     link: Int32s,
     place: Int32s,
 ) -> tuple[int, int]:
-    """Flows that crowded links join to the first ones of `flows`, and these links.
+    """Flows that crowded links join to the first ones of `flows` that are there, and these links.
 
     Out: `flows`, `links`. Returns how many of each.
     """
     num_links = 0
+    num_there = 0
+    for at in range(num_flows):
+        flow = flows[at]
+        if own[flow] != _NOWHERE:
+            flows[num_there] = flow
+            num_there += 1
+        else:
+            met_flow[flow] = 0
+    num_flows = num_there
     at = 0
     while at < num_flows:
         use = own[flows[at]]
@@ -68,7 +78,6 @@ def _fair(
     place: Int32s,
     share: Float64s,
     pace: Float64s,
-    pattern: Int32s,
     room: Float64s,
     weight: Float64s,
     rate: Float64s,
@@ -86,7 +95,7 @@ def _fair(
         weight[here] = 0.0
         use = first_on[here]
         while use != _NOWHERE:
-            weight[here] += share[place[4 * use]] * pace[pattern[place[4 * use + 1]]]
+            weight[here] += share[place[4 * use]] * pace[place[4 * use + 1]]
             use = place[4 * use + 2]
     left = num_flows
     while left > 0:
@@ -98,7 +107,7 @@ def _fair(
         is_held = True
         for at in range(num_flows):
             flow = flows[at]
-            if rate[flow] < 0.0 and level * pace[pattern[flow]] >= 1.0:
+            if rate[flow] < 0.0 and level * pace[flow] >= 1.0:
                 rate[flow] = 1.0
                 held_at[flow] = _NOWHERE
                 is_held = False
@@ -110,13 +119,15 @@ def _fair(
                     while use != _NOWHERE:
                         flow = place[4 * use + 1]
                         if rate[flow] < 0.0:
-                            rate[flow] = level * pace[pattern[flow]]
+                            rate[flow] = level * pace[flow]
                             held_at[flow] = here
                         use = place[4 * use + 2]
         # What flows that rise no more leave of every link, and how fast the others fill it.
         left = 0
         for at in range(num_flows):
             left += rate[flows[at]] < 0.0
+        if left == 0:
+            break
         for at in range(num_links):
             here = links[at]
             room[here] = 1.0
@@ -125,7 +136,7 @@ def _fair(
             while use != _NOWHERE:
                 flow = place[4 * use + 1]
                 if rate[flow] < 0.0:
-                    weight[here] += share[place[4 * use]] * pace[pattern[flow]]
+                    weight[here] += share[place[4 * use]] * pace[flow]
                 else:
                     room[here] -= share[place[4 * use]] * rate[flow]
                 use = place[4 * use + 2]
@@ -179,6 +190,7 @@ def _joins(
 def _leaves(
     flow: int,
     free: int,
+    num_flows: int,
     link: Int32s,
     share: Float64s,
     demand: Float64s,
@@ -193,11 +205,10 @@ def _leaves(
     since_ns: Float64s,
     crowded_ns: Float64s,
 ) -> tuple[int, int]:
-    """A flow ends. Out: `flows`, who shared a crowded link with it; `crowded_ns` of its links.
+    """A flow ends. Out: `flows`, further who shared a crowded link; `crowded_ns` of its links.
 
-    Returns the next free place, and how many these are.
+    Returns the next free place, and how many flows there are.
     """
-    num_flows = 0
     at = int(own[flow])
     while at != _NOWHERE:
         use = place[4 * at]
