@@ -17,7 +17,7 @@ from tests.workload.schedule.schedules import schedules
 def in_flight(schedule: Schedule, stage: int, *, until_weights: int = 0) -> int:
     """Most chunks that a stage keeps, when each keeps one byte... times a thousand."""
     chunk = ChunkBytes(1000, 1000, 1000, until_weights)
-    peaks = peaks_of(schedule, [chunk] * len(schedule.stage_of_chunk))
+    peaks = peaks_of(schedule.orders, [chunk] * len(schedule.stage_of_chunk))
     return int(peaks.kept[stage]) // 1000
 
 
@@ -94,7 +94,7 @@ def test_peaks_are_what_adding_up_unit_by_unit_gives(
         kept, more, again, until = (data.draw(st.integers(0, 50)) for _ in range(4))
         chunks.append(ChunkBytes(kept, kept + more, kept + again, until))
 
-    peaks = peaks_of(schedule, chunks)
+    peaks = peaks_of(schedule.orders, chunks)
 
     found = list(zip(peaks.kept.tolist(), peaks.more.tolist(), peaks.unit.tolist(), strict=True))
     assert found == [worst_moment(units, chunks) for units in schedule.units]

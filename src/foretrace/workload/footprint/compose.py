@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
 
@@ -53,7 +54,7 @@ from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers, plan_of_layer
 from foretrace.workload.schedule.catalogue import steady_microbatches, steady_schedule
-from foretrace.workload.schedule.schedule import Schedule
+from foretrace.workload.schedule.schedule import Orders, Schedule
 
 # What a process holds on a device before any tensor: 1343 MiB.
 # Measured: Hugging Face, transformers/docs/source/en/model_memory_anatomy.md (V100, CUDA 11.2),
@@ -160,7 +161,7 @@ class PlanMemory:
         if highest is None:
             peaks = parts.peaks(shape)
             highest = parts.highest[key] = peaks.kept + peaks.more
-        own = [parts.stage(plan, held).without_peak for held in shape.distinct_stages]
+        own = [parts.without_peak(plan, held) for held in shape.distinct_stages]
         found: Int64s = highest + np.array(own)[shape.stage_number]
         return found
 
@@ -211,13 +212,19 @@ class PlanMemory:
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """A schedule, and what its chunks and stages are made of."""
+    """A schedule's units, and what its chunks and stages are made of."""
 
-    schedule: Schedule
+    orders: Orders
     distinct_chunks: tuple[ChunkParts, ...]
     chunk_number: Int64s  # int64[chunks], place among them
     distinct_stages: tuple[StageParts, ...]
     stage_number: Int64s  # int64[stages], place among them
+
+    @cached_property
+    def row(self) -> Int64s:
+        """Place of each unit's chunk among the distinct ones; int64[units]."""
+        found: Int64s = self.chunk_number[self.orders.chunk]
+        return found
 
 
 class _Shapes:
@@ -227,17 +234,24 @@ class _Shapes:
         self._kinds = kinds
         self._chunks: dict[object, ChunkParts] = {}
         self._stages: dict[tuple[ChunkParts, ...], StageParts] = {}
+        self._known: dict[object, _Shape] = {}
 
     def shape(self, plan: Plan, schedule: Schedule) -> _Shape:
-        """The shape of a plan's schedule."""
+        """The shape of a plan's schedule; those of other orders of the same chunks are alike."""
         kinds = self._kinds.of(plan)
         split = chunk_layers(plan, len(kinds))
+        key = schedule.routes, schedule.stage_of_chunk, split, plan.recompute_of_layer
+        if key not in self._known:
+            self._known[key] = self._made(schedule, kinds, split)
+        return replace(self._known[key], orders=schedule.orders)
+
+    def _made(self, schedule: Schedule, kinds: Sequence[LayerKind], split: Sequence[int]) -> _Shape:
         layers: dict[int, tuple[LayerKind, ...]] = {}
         ends: dict[int, HeldEnds] = {}
         for route in schedule.routes:
             at = 0
             for chunk, count in zip(route, split, strict=True):
-                layers[chunk] = kinds[at : at + count]
+                layers[chunk] = tuple(kinds[at : at + count])
                 ends[chunk] = HeldEnds(chunk == route[0], chunk == route[-1])
                 at += count
         chunks_of_stage: list[list[int]] = [[] for _ in range(schedule.num_stages)]
@@ -255,7 +269,7 @@ class _Shapes:
         ]
         distinct_chunks, chunk_number = _numbered([chunks[one] for one in range(len(chunks))])
         distinct_stages, stage_number = _numbered(stages)
-        return _Shape(schedule, distinct_chunks, chunk_number, distinct_stages, stage_number)
+        return _Shape(schedule.orders, distinct_chunks, chunk_number, distinct_stages, stage_number)
 
 
 _Numbered = TypeVar("_Numbered")
@@ -322,12 +336,13 @@ class _Parts:
             self._buffers += dummy_gradient_bytes(model, plan)
         self._chunks: dict[ChunkParts, ChunkBytes] = {}
         self._reduced: dict[tuple[LayerKind | None, HeldEnds], PartBytes] = {}
+        self._without_peak: dict[object, int] = {}
         self.highest: dict[object, Int64s] = {}  # by shape, the worst moments of stages
 
     def peaks(self, shape: _Shape) -> Peaks:
         """The worst moment of every stage."""
         chunks = [self.chunk(chunk) for chunk in shape.distinct_chunks]
-        return peaks_of(shape.schedule, chunks, shape.chunk_number)
+        return peaks_of(shape.orders, chunks, shape.row)
 
     def whole(self, stage: StageParts) -> int:
         """Bytes kept for one microbatch by all chunks of a stage."""
@@ -345,6 +360,17 @@ class _Parts:
         transposes = self._keeps_transposes
         states = self._holdings.states(stage, plan, keeps_transposes=transposes)
         return _StageBytes(states, buffers)
+
+    def without_peak(self, plan: Plan, stage: StageParts) -> int:
+        """Bytes of a stage but for its worst moment's."""
+        key = (
+            *(stage, plan.sharding, plan.shard_ranks, plan.data),
+            *(plan.prefetch, plan.reshard_after_forward),
+        )
+        found = self._without_peak.get(key)
+        if found is None:
+            found = self._without_peak[key] = self.stage(plan, stage).without_peak
+        return found
 
     def chunk(self, chunk: ChunkParts) -> ChunkBytes:
         """Bytes of a chunk for one microbatch."""

@@ -16,7 +16,7 @@ from foretrace.base import Int64s
 from foretrace.workload.footprint._compiled import peaks
 from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
-from foretrace.workload.schedule.schedule import Schedule
+from foretrace.workload.schedule.schedule import Orders
 
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers", "context")
 
@@ -150,20 +150,16 @@ def chunk_bytes(runs: Sequence[tuple[PartBytes, int]]) -> ChunkBytes:
     return ChunkBytes(kept, forward, backward, until_weights)
 
 
-def peaks_of(
-    schedule: Schedule, chunks: Sequence[ChunkBytes], number: Int64s | None = None
-) -> Peaks:
+def peaks_of(orders: Orders, chunks: Sequence[ChunkBytes], row: Int64s | None = None) -> Peaks:
     """The worst moment of every stage of a schedule.
 
     Args:
-        schedule: of any kind.
+        orders: of its units.
         chunks: bytes of each of its chunks, or of the distinct ones.
-        number: int64[chunks], place of each among the distinct ones.
+        row: int64[units], place of each one's chunk among the distinct ones.
     """
-    rows = [(one.kept, one.forward, one.backward, one.until_weights) for one in chunks]
-    own = np.array(rows, np.int64)
-    columns = (own if number is None else own[number]).T.copy()
-    orders = schedule.orders
-    kept, more, unit = np.zeros((3, schedule.num_stages), np.int64)
-    peaks(orders.kind, orders.chunk, orders.begin, *columns, kept, more, unit)
-    return Peaks(kept, more, unit)
+    own = [(one.kept, one.forward, one.backward, one.until_weights) for one in chunks]
+    found = np.zeros((3, len(orders.begin) - 1), np.int64)
+    row = orders.chunk if row is None else row
+    peaks(orders.kind, row, orders.begin, np.array(own, np.int64), found)
+    return Peaks(*found)

@@ -58,7 +58,7 @@ def footprint_of_program(
         WorkloadError: if layers do not fit the chunks, or a number format is unknown.
     """
     chunks = _chunks(program, plan, schedule)
-    peaks = peaks_of(schedule, [chunks[at].bytes for at in range(len(chunks))])
+    peaks = peaks_of(schedule.orders, [chunks[at].bytes for at in range(len(chunks))])
     stages = tuple(
         _stage(stage, program, plan, schedule=schedule, chunks=chunks, peaks=peaks, context=context)
         for stage in range(schedule.num_stages)

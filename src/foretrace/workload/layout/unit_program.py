@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -62,6 +62,15 @@ class _Work:
     contents: dict[object, int] = field(default_factory=dict)
     # Of units that exchange no parameters and no gradients: the same however these are divided.
     programs: dict[object, list[PieceProgram]] = field(default_factory=dict)
+    sent: int = NOTHING
+
+    def transfer(self, tables: Tables) -> int:
+        """Number of what stages send each other."""
+        if self.sent == NOTHING:
+            transfers = Transfers(tables, self.blocks.transfer_bytes, self.blocks.transfer_dtype)
+            columns = transfers.template(SENDS, is_forward=True).columns
+            self.sent = int(columns["exchange"][0])
+        return self.sent
 
     def chunks_of(self, plan: Plan, schedule: Schedule) -> tuple[tuple[Chunk, ...], list[int]]:
         """A plan's chunks, and a number for the content of each."""
@@ -219,11 +228,6 @@ class _Step:
         self._work, self._units = steps.work(plan), steps.scheduled(plan)
         self._known = steps.programs(plan)
         self._chunks, self._contents = self._work.chunks_of(plan, self._units.schedule)
-        self._templates = UnitTemplates(
-            plan, steps.tables, is_coarse=True, known=self._work.templates
-        )
-        self._gathered = GatheredChunks(self._templates)
-        self._closings = Closings(self._templates, self._work.blocks)
         is_gathered = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
         self._is_ahead = is_gathered and plan.overlap.parameters
         self._is_behind = is_gathered and not plan.overlap.parameters
@@ -233,6 +237,19 @@ class _Step:
         self._stages: list[int] = []
         self._made: list[tuple[Made, int]] = []
         self._coarse: dict[int, Coarse | None] = {}
+
+    @cached_property
+    def _templates(self) -> UnitTemplates:
+        known = self._work.templates
+        return UnitTemplates(self._plan, self._steps.tables, is_coarse=True, known=known)
+
+    @cached_property
+    def _gathered(self) -> GatheredChunks:
+        return GatheredChunks(self._templates)
+
+    @cached_property
+    def _closings(self) -> Closings:
+        return Closings(self._templates, self._work.blocks)
 
     def step_ns(self) -> int:
         """How long it takes."""
@@ -271,10 +288,15 @@ class _Step:
         is_alone[second - 1] = False
         alone = code[is_alone] if len(second) else code
         table = np.zeros(int(code.max()) + 1, np.int64)
+        alike: dict[tuple[int, int], list[int]] = {}
         for one in np.flatnonzero(np.bincount(alone, minlength=1)).tolist():
-            make = partial(self._unit_programs, (one,))
-            key, stage = self._key(one), int(stage_of[one >> 4])
-            [table[one]] = self._place(key, stage, make, is_plain=self._is_plain(one))
+            alike.setdefault(self._key(one), []).append(one)
+        for key, codes in alike.items():
+            own = np.array(codes)
+            make = partial(self._unit_programs, codes[:1])
+            is_plain = self._is_plain(codes[0])
+            stage = int(stage_of[own >> 4].min())
+            [table[own]] = self._place(key, stage, make, is_plain=is_plain)
         program: Int64s = table[code]
         pairs = code[second - 1] * len(table) + code[second]
         for pair in np.unique(pairs).tolist():
@@ -455,9 +477,7 @@ class _Step:
         found = np.zeros(len(before), np.int64)
         behind = np.flatnonzero(before >= 0)
         if len(behind):
-            blocks = self._work.blocks
-            transfers = Transfers(self._steps.tables, blocks.transfer_bytes, blocks.transfer_dtype)
-            kind = int(transfers.template(SENDS, is_forward=True).columns["exchange"][0])
+            kind = self._work.transfer(self._steps.tables)
             pairs = zip(stage_of[before[behind]].tolist(), stage_of[behind].tolist(), strict=True)
             found[behind] = self._steps.places(self._plan).transfers_ns(
                 kind, [(min(pair), max(pair)) for pair in pairs]

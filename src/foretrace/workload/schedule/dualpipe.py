@@ -11,10 +11,16 @@ Source:
 
 from __future__ import annotations
 
-from collections import deque
+import numpy as np
 
-from foretrace.base import WorkloadError
-from foretrace.workload.schedule.schedule import Orders, Pass, Schedule, ScheduleUnit
+from foretrace.base import Bools, Int64s, WorkloadError
+from foretrace.workload.schedule.schedule import Orders, Pass, Schedule
+
+# Passes of either direction; weights are those that were put off first.
+_F0, _F1, _B0, _B1, _I0, _I1 = (
+    4 * kind + 2 * way for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT) for way in (0, 1)
+)
+_W, _JOINED = 4 * Pass.WEIGHT, 1
 
 
 def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
@@ -29,11 +35,10 @@ def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
     """
     check_dualpipe(num_stages, num_microbatches)
     half = num_microbatches // 2
+    stages = [_Stage(stage, num_stages, half).columns() for stage in range(num_stages)]
     return Schedule(
         name="dualpipe",
-        orders=Orders.of_units(
-            [_Stage(stage, num_stages, half).order() for stage in range(num_stages)]
-        ),
+        orders=Orders.of_stages([own[:3] for own in stages], [own[3] for own in stages]),
         stage_of_chunk=(*range(num_stages), *reversed(range(num_stages))),
         routes=(tuple(range(num_stages)), tuple(range(num_stages, 2 * num_stages))),
         route_of_microbatch=(0,) * half + (1,) * half,
@@ -57,10 +62,10 @@ def check_dualpipe(num_stages: int, num_microbatches: int) -> None:
 
 
 class _Stage:
-    """Writes one stage's order down; direction 0 is the one that reaches the stage first."""
+    """One stage's order; direction 0 is the one that reaches the stage first."""
 
     def __init__(self, stage: int, num_stages: int, num_microbatches: int) -> None:
-        """Start with an empty order.
+        """Say where the stage stands.
 
         Args:
             stage: from 0.
@@ -70,79 +75,40 @@ class _Stage:
         mirror = num_stages - 1 - stage
         self._to_middle = num_stages // 2 - 1 - min(stage, mirror)
         self._to_end = min(stage, mirror)
-        self._num_stages = num_stages
-        self._num_microbatches = num_microbatches
+        self._num_turns = num_microbatches - num_stages + self._to_end + 1
         # Of both directions: the route's first microbatch, and the chunk that is here.
         ways = [(0, stage), (num_microbatches, num_stages + mirror)]
-        self._ways = ways if stage < mirror else ways[::-1]
-        self._num_forward = [0, 0]
-        self._num_backward = [0, 0]
-        self._put_off: deque[ScheduleUnit] = deque()
-        self._units: list[ScheduleUnit] = []
+        self._ways = np.array(ways if stage < mirror else ways[::-1])
 
-    def order(self) -> tuple[ScheduleUnit, ...]:
-        """All units of the stage."""
-        for _ in range(2 * self._to_middle):
-            self._forward(0)
-        for _ in range(self._to_end + 1):
-            self._forward(0)
-            self._forward(1)
-        for _ in range(self._to_middle):
-            self._input(1)
-            self._weight()
-            self._forward(1)
-        self._main()
-        for _ in range(self._to_middle):
-            self._backward(1)
-            self._pair(1, 0)
-        self._last_backwards()
-        for _ in range(self._to_middle):
-            self._weight()
-            self._input(0)
-        while self._put_off:
-            self._weight()
-        return tuple(self._units)
+    def columns(self) -> tuple[Int64s, Int64s, Int64s, Bools]:
+        """Kinds, microbatches, chunks, and which units are joined."""
+        told = np.array(self._order())
+        kind, direction, is_joined = told >> 2, told >> 1 & 1, told & 1 > 0
+        microbatch = np.empty(len(told), np.int64)
+        is_later = kind == Pass.WEIGHT
+        for way in (0, 1):
+            for is_own in (kind == Pass.FORWARD, (kind == Pass.BACKWARD) | (kind == Pass.INPUT)):
+                own = np.flatnonzero(is_own & (direction == way))
+                microbatch[own] = np.arange(len(own)) + self._ways[way, 0]
+        # Weights follow in the order in which they were put off.
+        put_off = np.flatnonzero(kind == Pass.INPUT)
+        microbatch[is_later], direction[is_later] = microbatch[put_off], direction[put_off]
+        return kind, microbatch, self._ways[direction, 1], is_joined
 
-    def _main(self) -> None:
+    def _order(self) -> list[int]:
+        """All units of the stage: their pass, direction, and whether they are joined."""
+        middle, end = self._to_middle, self._to_end
+        found = [_F0] * (2 * middle) + [_F0, _F1] * (end + 1) + [_I1, _W, _F1] * middle
+        found += self._main() + [_B1, _F1 + _JOINED, _B0] * middle
+        # Backward passes of both directions; the second half of them puts weights off. Of an odd
+        # count, the middle turn is split: its second direction puts off.
+        found += ([_B1, _B0] * (end + 1))[: end + 1] + ([_I1, _I0] * (end + 1))[end + 1 :]
+        found += [_W, _I0] * middle
+        return found + [_W] * (found.count(_I0) + found.count(_I1) - found.count(_W))
+
+    def _main(self) -> list[int]:
         """Forward of one direction beside backward of the other, both ways in turns."""
-        is_middle = self._to_middle == 0
-        for turn in range(self._num_microbatches - self._num_stages + self._to_end + 1):
-            if is_middle and turn == 0:  # apart: the bubble is smaller so
-                self._forward(0)
-                self._backward(1)
-            else:
-                self._pair(0, 1)
-            self._pair(1, 0)
-
-    def _last_backwards(self) -> None:
-        """Backward passes of both directions; the second half of them puts weights off."""
-        count = self._to_end + 1
-        for turn in range(2 * count):
-            # Of an odd count, the middle turn is split: its second direction puts off.
-            self._input(1 - turn % 2) if turn >= count else self._backward(1 - turn % 2)
-
-    def _unit(self, kind: Pass, direction: int, index: int) -> ScheduleUnit:
-        first, chunk = self._ways[direction]
-        return ScheduleUnit(kind, first + index, chunk)
-
-    def _forward(self, direction: int, *, is_joined: bool = False) -> None:
-        unit = self._unit(Pass.FORWARD, direction, self._num_forward[direction])
-        self._num_forward[direction] += 1
-        self._units.append(ScheduleUnit(unit.kind, unit.microbatch, unit.chunk, is_joined))
-
-    def _backward(self, direction: int) -> None:
-        self._units.append(self._unit(Pass.BACKWARD, direction, self._num_backward[direction]))
-        self._num_backward[direction] += 1
-
-    def _input(self, direction: int) -> None:
-        index = self._num_backward[direction]
-        self._units.append(self._unit(Pass.INPUT, direction, index))
-        self._put_off.append(self._unit(Pass.WEIGHT, direction, index))
-        self._num_backward[direction] += 1
-
-    def _weight(self) -> None:
-        self._units.append(self._put_off.popleft())
-
-    def _pair(self, forward: int, backward: int) -> None:
-        self._forward(forward, is_joined=True)
-        self._backward(backward)
+        found = [_F0 + _JOINED, _B1, _F1 + _JOINED, _B0] * self._num_turns
+        if self._to_middle == 0 and found:
+            found[0] = _F0  # apart: the bubble is smaller so
+        return found

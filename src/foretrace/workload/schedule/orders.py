@@ -66,17 +66,12 @@ def interleaved(
     size = np.minimum(num_microbatches - first, contiguous)
     turn, inside = np.divmod(position - first * num_chunks, size)
 
-    def ahead(stage: int) -> int:
-        return 2 * (num_stages - stage - 1) + (num_chunks - 1) * contiguous + is_joined
-
-    def order(stage: int) -> tuple[Int64s, Int64s, Int64s]:
-        at, is_forward = _in_turns(len(position), ahead(stage))
-        place = np.where(is_forward, turn[at], num_chunks - 1 - turn[at])
-        return _kinds(is_forward), (first + inside)[at], place * num_stages + stage
-
-    stages = range(num_stages)
-    joined = [_pairs(len(position), ahead(stage)) & is_joined for stage in stages]
-    orders = Orders.of_stages([order(stage) for stage in stages], joined)
+    ahead = 2 * (num_stages - np.arange(num_stages) - 1) + (num_chunks - 1) * contiguous + is_joined
+    at, is_forward = _in_turns(len(position), ahead)
+    place = np.where(is_forward, turn[at], num_chunks - 1 - turn[at])
+    chunk = place * num_stages + np.arange(num_stages)[:, None]
+    joined = _pairs(len(position), ahead) & is_joined
+    orders = _orders(is_forward, (first + inside)[at], chunk, joined)
     return one_way("interleaved", orders, num_microbatches, num_chunks=num_chunks)
 
 
@@ -118,35 +113,37 @@ def _of_one_chunk(
     name: str, ahead: list[int], num_microbatches: int, *, is_joined: bool = False
 ) -> Schedule:
     """Turns on every stage behind so many forward passes."""
-    stages = []
-    for stage, own in enumerate(ahead):
-        at, is_forward = _in_turns(num_microbatches, own)
-        stages.append((_kinds(is_forward), at, np.full(len(at), stage)))
-    joined = [_pairs(num_microbatches, own) & is_joined for own in ahead]
-    return one_way(name, Orders.of_stages(stages, joined), num_microbatches)
+    at, is_forward = _in_turns(num_microbatches, np.array(ahead))
+    chunk = np.repeat(np.arange(len(ahead)), at.shape[1])
+    joined = _pairs(num_microbatches, np.array(ahead)) & is_joined
+    return one_way(name, _orders(is_forward, at, chunk, joined), num_microbatches)
 
 
-def _pairs(count: int, ahead: int) -> Bools:
+def _orders(is_forward: Bools, microbatch: Int64s, chunk: Int64s, is_joined: Bools) -> Orders:
+    """Of stages that have as many units each, a row for a stage."""
+    kind = np.where(is_forward, Pass.FORWARD, Pass.BACKWARD).astype(np.int64)
+    begin = np.arange(len(kind) + 1) * kind.shape[1]
+    return Orders(kind.ravel(), microbatch.ravel(), chunk.ravel(), is_joined.ravel(), begin)
+
+
+def _pairs(count: int, ahead: Int64s) -> Bools:
     """Forward passes that take turns with backward ones: the first of each pair of `_in_turns`."""
-    found = np.zeros(2 * count, np.bool_)
-    found[min(ahead, count) : 2 * count - min(ahead, count) : 2] = True
+    begin = np.minimum(ahead, count)[:, None]
+    position = np.arange(2 * count)
+    inside = (position >= begin) & (position < 2 * count - begin)
+    found: Bools = inside & ((position - begin) % 2 == 0)
     return found
 
 
-def _kinds(is_forward: Bools) -> Int64s:
-    return np.where(is_forward, Pass.FORWARD, Pass.BACKWARD).astype(np.int64)
-
-
-def _in_turns(count: int, ahead: int) -> tuple[Int64s, Bools]:
+def _in_turns(count: int, ahead: Int64s) -> tuple[Int64s, Bools]:
     """`ahead` forward passes, then forward and backward in turns, then the rest backward.
 
     Returns:
-        Number of every pass among those of its kind, and whether it is a forward one.
+        Number of every pass among those of its kind, and whether it is a forward one; a row for
+        each of `ahead`.
     """
-    ahead = min(ahead, count)
-    is_forward = np.zeros(2 * count, np.bool_)
-    is_forward[:ahead] = True
-    is_forward[ahead : 2 * count - ahead : 2] = True
-    number = np.empty(2 * count, np.int64)
-    number[is_forward] = number[~is_forward] = np.arange(count)
+    is_forward = np.arange(2 * count) < np.minimum(ahead, count)[:, None]
+    is_forward |= _pairs(count, ahead)
+    number = np.empty(is_forward.shape, np.int64)
+    number[is_forward] = number[~is_forward] = np.tile(np.arange(count), len(ahead))
     return number, is_forward
