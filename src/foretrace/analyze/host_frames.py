@@ -1,4 +1,4 @@
-"""`HostFrames`: what host threads were inside of: annotations, operators, Python functions.
+"""`HostFrames`: what host threads were inside of: annotations, operators, Python functions, alarms.
 
 In a graph a host thread is its calls and the time between them; what encloses them is in the files
 alone. In: a recording and its ranks' traces. Out: the frames on the recording's timeline; of too
@@ -8,23 +8,26 @@ many the longest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretrace.answer import Stretch
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import Recording
 from foretrace.trace import Category, Trace
 
-FRAME_KINDS = (Category.OPERATOR, Category.ANNOTATION, Category.PYTHON)
+_CATEGORIES = (Category.OPERATOR, Category.ANNOTATION, Category.PYTHON)
+# The first of them as files have them; what an optimizer's monitor saw is a file of its own.
+FRAME_KINDS = ("framework operator", "annotation", "Python function", "optimizer", "alarm")
 _KIND_OF_CATEGORY = np.zeros(256, np.uint8)
-for _kind, _category in enumerate(FRAME_KINDS):
+for _kind, _category in enumerate(_CATEGORIES):
     _KIND_OF_CATEGORY[_category] = _kind
 
 
 @dataclass(frozen=True)
 class HostFrames:
-    """One row per frame; by rank, then start."""
+    """One row per frame."""
 
     names: tuple[str, ...]
     rank: Int32s  # int32[frames]
@@ -39,6 +42,18 @@ class HostFrames:
         """Number of frames."""
         return len(self.rank)
 
+    def with_span(self, name: str, kind: str, where: Stretch) -> HostFrames:
+        """Also this one."""
+        return replace(
+            self,
+            names=(*self.names, name),
+            rank=np.append(self.rank, np.int32(where.rank)),
+            kind=np.append(self.kind, np.uint8(FRAME_KINDS.index(kind))),
+            name=np.append(self.name, np.int32(len(self.names))),
+            start_ns=np.append(self.start_ns, where.begin_ns),
+            end_ns=np.append(self.end_ns, where.end_ns),
+        )
+
 
 def host_frames(
     recording: Recording, trace_by_rank: Mapping[int, Trace], *, max_frames: int
@@ -48,7 +63,7 @@ def host_frames(
     columns = []
     last_ns = int(recording.measured.end_ns.max(initial=0))
     for rank, trace in sorted(trace_by_rank.items()):
-        rows = np.flatnonzero(np.isin(trace.category, FRAME_KINDS))
+        rows = np.flatnonzero(np.isin(trace.category, _CATEGORIES))
         start_ns = recording.on_timeline(rank, trace.start_ns[rows])
         end_ns = recording.on_timeline(rank, trace.start_ns[rows] + trace.duration_ns[rows])
         inside = (end_ns > 0) & (start_ns < last_ns)

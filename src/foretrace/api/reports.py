@@ -41,6 +41,7 @@ from foretrace.api.edited import Edited, remedies
 from foretrace.api.estimates import write_estimate_report
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
+from foretrace.api.optimizers import optimizer_seen
 from foretrace.api.predictions import write_whatif_report
 from foretrace.api.verbs import Without, ablations, replay, simulate
 from foretrace.base import ModelError, TraceError
@@ -54,7 +55,7 @@ from foretrace.graph import (
     Timeline,
     blocks_of,
 )
-from foretrace.report import Answers, ReportPage, write_page
+from foretrace.report import Answers, OptimizerSeen, ReportPage, write_page
 from foretrace.trace import load_traces
 from foretrace.validate import ReplayReport
 from foretrace.whatif import Prediction
@@ -140,7 +141,8 @@ def write_report(
 def _page(job: Job, replayed: Timeline, replay: ReplayReport, *, step: str | None) -> ReportPage:
     """What the page shows of a job, under the job's own title."""
     timeline_by_title = {"measured": job.measured, "replayed": replayed}
-    answers = _answers(job, replayed, step)
+    seen = optimizer_seen(job)
+    answers = dataclasses.replace(_answers(job, replayed, step), optimizer=seen)
     lost = answers.idle_by_title.get("measured")
     is_on_device = bool(job.graph.is_device.any())
     return ReportPage(
@@ -159,9 +161,19 @@ def _page(job: Job, replayed: Timeline, replay: ReplayReport, *, step: str | Non
         labels=class_labels(job.graph),
         answers=answers,
         step_ns=step_time_ns(job.measured),
-        frames=_frames(job),
+        frames=_with_optimizer(_frames(job), seen),
         bound=bound(breakdown(job.measured), lost, is_on_device=is_on_device) if lost else None,
     )
+
+
+def _with_optimizer(frames: HostFrames | None, seen: OptimizerSeen | None) -> HostFrames | None:
+    """Frames with what an optimizer's monitor saw."""
+    if frames is None or seen is None:
+        return frames
+    for span in seen.spans:
+        kind = "alarm" if span.is_alarm else "optimizer"
+        frames = frames.with_span(span.text, kind, span.where)
+    return frames
 
 
 def _frames(job: Job) -> HostFrames | None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from foretrace.numerics.formats import Rounding as Rounding
     from foretrace.numerics.formats import float_format as float_format
     from foretrace.numerics.formats import rounded as rounded
+    from foretrace.numerics.monitor import Observation as Observation
     from foretrace.numerics.monitor import OptimizerMonitor as OptimizerMonitor
     from foretrace.numerics.pairs import OPERATOR_PAIRS as OPERATOR_PAIRS
     from foretrace.numerics.pairs import OperatorPair as OperatorPair
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from foretrace.numerics.vulnerability import small_campaign as small_campaign
     from foretrace.numerics.vulnerable import Vulnerability as Vulnerability
     from foretrace.numerics.watch import WatchedRun as WatchedRun
+    from foretrace.numerics.watch import logs_beside as logs_beside
     from foretrace.numerics.watch import watch as watch
+    from foretrace.numerics.watch import watched as watched
 
 lazily(__name__)

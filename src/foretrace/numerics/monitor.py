@@ -58,6 +58,7 @@ class Observation:
 
     step: int
     time_ns: int  # since 1970
+    rank: int | None = None  # of a distributed job
     layers: Mapping[str, Mapping[str, float | None]]
     expected_std: float | None = None  # of the update ratio, where gradients have no memory
 
@@ -104,6 +105,9 @@ class OptimizerMonitor:
         self._path = None if path is None else Path(path)
         if self._path is not None:
             self._path.write_text("", encoding="utf-8")
+        group = torch.distributed
+        is_one_of_many = group.is_available() and group.is_initialized()
+        self._rank = group.get_rank() if is_one_of_many else None
         self._step = 0
         self._before: Tensor | None = None
         self._last_gradient: Tensor | None = None
@@ -188,6 +192,7 @@ class OptimizerMonitor:
         return Observation(
             step=self._step,
             time_ns=time.time_ns(),
+            rank=self._rank,
             layers={
                 part.name: dict(zip(STATISTICS, map(_number, row), strict=True))
                 for part, row in zip(self._parts, table, strict=True)

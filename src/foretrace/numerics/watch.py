@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -117,16 +117,37 @@ def watch(path: str | Path) -> WatchedRun:
         TraceError: if it cannot be read, or is neither.
     """
     place = Path(path)
-    try:
-        text = place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = str(getattr(error, "strerror", None) or error).lower()
-        raise TraceError(f"{place} cannot be read: {reason}; give a log of a monitor") from error
+    text = _text_of(place)
     found = list(_observations(place, text) if text.startswith("{") else _table(place, text))
     if not found:
         raise TraceError(f"{place} holds no observation: nothing was watched, or the file is empty")
-    rules = OPTIMIZER_RULES if text.startswith("{") else _rules_of(found)
-    return _watched(found, rules)
+    return watched(found, OPTIMIZER_RULES if text.startswith("{") else _RULES_OF_TABLES)
+
+
+def logs_beside(paths: Iterable[Path]) -> dict[int | None, tuple[Observation, ...]]:
+    """Logs of monitors in the folders of these files, by the rank that wrote them.
+
+    Raises:
+        TraceError: if one cannot be read.
+    """
+    found: dict[int | None, tuple[Observation, ...]] = {}
+    for folder in sorted({path.parent for path in paths}):
+        for place in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
+            with place.open("rb") as file:
+                try:
+                    first = msgspec.json.decode(file.readline(), type=Observation)
+                except msgspec.DecodeError:  # of another tool
+                    continue
+            found.setdefault(first.rank, tuple(_observations(place, _text_of(place))))
+    return found
+
+
+def _text_of(place: Path) -> str:
+    try:
+        return place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = str(getattr(error, "strerror", None) or error).lower()
+        raise TraceError(f"{place} cannot be read: {reason}; give a log of a monitor") from error
 
 
 def _observations(place: Path, text: str) -> Iterator[Observation]:
@@ -169,11 +190,13 @@ def _parsed(text: str | None) -> float | None:
         return None
 
 
-def _rules_of(_: Sequence[Observation]) -> tuple[AlarmRule, ...]:
-    return (AlarmRule(statistic="value", deviations=8.0, factor=1.2, says=_JUMP),)
+_RULES_OF_TABLES = (AlarmRule(statistic="value", deviations=8.0, factor=1.2, says=_JUMP),)
 
 
-def _watched(found: Sequence[Observation], rules: Sequence[AlarmRule]) -> WatchedRun:
+def watched(
+    found: Sequence[Observation], rules: Sequence[AlarmRule] = OPTIMIZER_RULES
+) -> WatchedRun:
+    """What observations, one or more, say of a run."""
     is_table = rules[0].statistic == "value"
     watchman = Watchman(rules)
     alarms: list[Alarm] = []

@@ -8,6 +8,8 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.report.answers import Answers as Answers
+    from foretrace.report.answers import OptimizerSeen as OptimizerSeen
+    from foretrace.report.answers import OptimizerSpan as OptimizerSpan
     from foretrace.report.cost_plot import cost_plot as cost_plot
     from foretrace.report.cost_plot import standalone_html as standalone_html
     from foretrace.report.estimate_page import ESTIMATED as ESTIMATED

@@ -14,9 +14,29 @@ from foretrace.analyze import (
     Roofline,
     WhatHelps,
 )
-from foretrace.answer import Answer
+from foretrace.answer import Answer, Stretch
 from foretrace.graph import BlocksWithEvidence
+from foretrace.numerics import WatchedRun
 from foretrace.whatif import Remedies, Throughput
+
+
+@dataclass(frozen=True)
+class OptimizerSpan:
+    """A recorded step in which an optimizer was looked at, up to then."""
+
+    text: str
+    where: Stretch
+    is_alarm: bool
+
+
+@dataclass(frozen=True)
+class OptimizerSeen:
+    """What an optimizer's monitor saw while a job ran."""
+
+    run: WatchedRun  # of the rank with most alarms
+    stretches: tuple[Stretch | None, ...]  # of its alarms, where they were recorded
+    spans: tuple[OptimizerSpan, ...]  # of all ranks
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,4 +55,5 @@ class Answers:
     roofline: Roofline | None = None  # measured, as all that follow
     memory: MemoryUse | None = None
     blocks: BlocksWithEvidence | None = None
+    optimizer: OptimizerSeen | None = None
     refusals: tuple[str, ...] = ()  # why an answer is missing, a sentence each

@@ -18,9 +18,9 @@ from foretrace.analyze import (
     Stragglers,
     questions,
 )
-from foretrace.answer import Question, Sentences, Unit, cell_text, count_text
+from foretrace.answer import Question, Sentences, Table, Unit, cell_text, count_text
 from foretrace.graph import Timeline
-from foretrace.report.answers import Answers
+from foretrace.report.answers import Answers, OptimizerSeen
 from foretrace.report.document import (
     NO_BREAK_SPACE,
     Card,
@@ -187,6 +187,7 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
         (105, told_section("throughput", ("Throughput and MFU", "Throughput"), answers.throughput)),
         (110, told_section("roofline", ("Roofline", ""), answers.roofline)),
         (130, told_section("memory", ("Memory", ""), answers.memory)),
+        (140, _optimizer_section(answers.optimizer)),
         (150, trust_section(page.replay)),
         (160, recording_section(page.replay, page.metas, refusals=answers.refusals)),
     ]
@@ -200,6 +201,23 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
         placed.append((question.place.order if question.place else 0, section))
     placed.sort(key=lambda one: one[0])
     return tuple(section for _, section in placed if section is not None)
+
+
+def _optimizer_section(seen: OptimizerSeen | None) -> Section | None:
+    """What an optimizer's monitor saw; its alarms lead to their steps."""
+    titles = ("The optimizer", "Optimizer")
+    section = None if seen is None else told_section("optimizer", titles, seen.run, note=seen.note)
+    if seen is None or section is None:
+        return None
+    parts = tuple(
+        replace(part, stretches=seen.stretches)
+        if isinstance(part, Table) and part.key == "optimizer-alarms"
+        else part
+        for part in section.parts
+    )
+    return replace(
+        section, parts=parts, lead=f"{seen.run.headline[:1].upper()}{seen.run.headline[1:]}."
+    )
 
 
 def _with_stretches(section: Section, found: Stragglers, collectives: CollectiveTable) -> Section:

@@ -10,10 +10,9 @@ import numpy as np
 from foretrace.analyze import FRAME_KINDS, CollectiveTable, HostFrames, IdleCauses, Stillness
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
-from foretrace.trace import Category
 
-TRACKS = ("Python", "operators", "host", "compute", "communication", "why idle")
-PYTHON, OPERATORS, HOST, COMPUTE, COMMUNICATION, IDLE = range(len(TRACKS))
+TRACKS = ("optimizer", "Python", "operators", "host", "compute", "communication", "why idle")
+OPTIMIZER, PYTHON, OPERATORS, HOST, COMPUTE, COMMUNICATION, IDLE = range(len(TRACKS))
 SLICE_KINDS = (
     "host call",
     "operator",
@@ -23,13 +22,12 @@ SLICE_KINDS = (
     "transfer",
     "idle",
     "only waiting",
-    "framework operator",
-    "annotation",
-    "Python function",
+    *FRAME_KINDS,
 )
 _HOST_CALL, _OPERATOR, _KERNEL, _COPY, _WAIT, _TRANSFER, _IDLE, _ONLY_WAITING, _FRAME = range(
     len(SLICE_KINDS) - len(FRAME_KINDS) + 1
 )  # frames have the last kinds, in the order of `FRAME_KINDS`
+_TRACK_OF_FRAME = np.array([OPERATORS, OPERATORS, PYTHON, OPTIMIZER, OPTIMIZER], np.uint8)
 MERGED = -1  # node of a slice that stands for several
 
 # Coarsest tick: a window of 2,000 ticks is about one tick per pixel of the page.
@@ -145,10 +143,9 @@ def with_idle(
 def frame_slices(frames: HostFrames, ranks: tuple[int, ...], first: int) -> DrawnSlices:
     """What host threads were inside of; a frame's number is its name's place from `first` on."""
     rows = np.flatnonzero(np.isin(frames.rank, ranks))
-    is_python = frames.kind[rows] == FRAME_KINDS.index(Category.PYTHON)
     return DrawnSlices(
         rank=frames.rank[rows],
-        track=np.where(is_python, PYTHON, OPERATORS).astype(np.uint8),
+        track=_TRACK_OF_FRAME[frames.kind[rows]],
         kind=frames.kind[rows] + np.uint8(_FRAME),
         node=frames.name[rows] * np.int64(len(FRAME_KINDS)) + frames.kind[rows] + first,
         start_ns=frames.start_ns[rows],

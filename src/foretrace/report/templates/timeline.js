@@ -9,7 +9,7 @@
   const canvas = byId("timeline-canvas"), map = byId("timeline-map"), tip = byId("timeline-tip");
   const pen = canvas.getContext("2d"), mapPen = map.getContext("2d");
   const TOP = 24, TRACK_GAP = 5, RANK_GAP = 14, MAP_PX = 38, MIN_SPAN_NS = 2000, LABEL_PX = 11, FAINT = 0.13, NONE = -1;
-  const KIND_COLOURS = ["host", "compute", "compute", "copy", "wait", "communication", "idle", "wait", "operator", "annotation", "python"];
+  const KIND_COLOURS = ["host", "compute", "compute", "copy", "wait", "communication", "idle", "wait", "operator", "annotation", "python", "annotation", "warn"];
   const IDLE_TRACK = data.tracks.indexOf("why idle"), IDLE_CLASS = "idle: ";
   const WAIT_KIND = data.kinds.indexOf("wait for other ranks"), FIRST_FRAME = data.kinds.indexOf("framework operator");
   const [NAME, OPERATOR, CLASS, BLOCK] = data.facet_names.keys();
