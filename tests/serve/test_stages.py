@@ -11,6 +11,7 @@ import foretrace as ft
 from foretrace.base import WorkloadError
 from foretrace.machine import load_machine
 from foretrace.serve import (
+    GeneratorWork,
     ServingStage,
     generator_work,
     recommender_stages,
@@ -113,31 +114,71 @@ def test_what_does_not_fit_is_a_sentence() -> None:
         ft.serve_staged("dlrm-mlperf-v2", machine="six-l4", requests=LAW, dense_cards=6)
 
 
-def shares(name: str, attention: str = "flash", *, batch: int = 2) -> dict[str, float]:
-    found = generator_work(
-        load_model(name), load_machine("dgx-a100"), batch=batch, attention=attention
+def passes(name: str, *, batch: int = 2) -> tuple[GeneratorWork, GeneratorWork]:
+    """With scores written to memory, and with fused attention."""
+    model, machine = load_model(name), load_machine("dgx-a100")
+    plain, fused = (
+        generator_work(model, machine, batch=batch, attention=one) for one in ("plain", "flash")
     )
+    return plain, fused
+
+
+def shares(found: GeneratorWork) -> dict[str, float]:
     return {one.kind: one.share for one in found.shares}
 
 
-def test_trends_of_a_survey_of_generators() -> None:
-    """Golden et al., arXiv:2312.14385."""
-    machine, model = load_machine("dgx-a100"), load_model("stable-diffusion-1.5")
-    plain, fused = (
-        generator_work(model, machine, batch=2, attention=one) for one in ("plain", "flash")
-    )
+def test_convolutions_lead_a_diffusion_network_once_attention_is_fused() -> None:
+    """Golden et al., arXiv:2312.14385, as all trends below."""
+    plain, fused = passes("stable-diffusion-1.5")
     seen = [one.positions for one in fused.positions]
 
-    assert 1.1 < plain.ns / fused.ns < 2.5
-    convolution = shares("stable-diffusion-1.5")["convolution"]
-    assert shares("stable-diffusion-1.5", "plain")["convolution"] < convolution < 0.44
+    by_kind = shares(fused)
+    assert max(by_kind, key=lambda kind: by_kind[kind]) == "convolution"
+    assert shares(plain)["convolution"] < by_kind["convolution"] < 0.44
     assert fused.num_parameters == pytest.approx(0.86e9, rel=0.01)
     # From level to level four times fewer positions, and again as many on the way up.
     assert set(seen) == {4096, 1024, 256, 64}
     assert seen == seen[: len(seen) // 2] + sorted(seen[len(seen) // 2 :])
-    clip = shares("modelscope-video", batch=1)
+
+
+def test_attention_over_time_leads_attention_of_clips() -> None:
+    clip = shares(passes("modelscope-video", batch=1)[1])
+
     over_time, within = clip["attention over time"], clip["attention"]
     assert over_time / (over_time + within + clip["attention to the text"]) > 0.6
+
+
+def test_linear_layers_lead_generators_of_patches_and_of_tokens() -> None:
+    patches = shares(passes("stable-diffusion-3-medium")[1])
+    tokens = shares(passes("llamagen-3b", batch=64)[1])
+
+    assert "convolution" not in patches
+    for one in (patches, tokens):
+        assert one["linear"] == max(one.values()) < 0.49
+
+
+def test_diffusion_gains_more_from_fused_attention_than_tokens_one_by_one() -> None:
+    gains = {
+        name: plain.ns / fused.ns
+        for name, (plain, fused) in (
+            (name, passes(name))
+            for name in ("llamagen-3b", "stable-diffusion-1.5", "stable-diffusion-3-medium")
+        )
+    }
+
+    of_tokens = gains.pop("llamagen-3b")
+    assert of_tokens > 1
+    for gain in gains.values():
+        assert 1.1 < gain / of_tokens < 2.5
+
+
+def test_a_picture_of_tokens_takes_a_pass_for_each() -> None:
+    model, machine = load_model("llamagen-3b"), load_machine("dgx-a100")
+    found = ft.serve_staged("llamagen-3b", machine="dgx-a100", requests=LAW, batch=1)
+
+    one = generator_work(model, machine, batch=2)
+    assert found.stages[0].one_ms == pytest.approx(576 * one.ns / 1e6)
+    assert [each.positions for each in one.positions] == list(range(72, 577, 72))
 
 
 def test_a_loop_takes_its_passes() -> None:

@@ -200,7 +200,14 @@ def serve_staged(
             ("weights", 2 * work.num_parameters),
             ("largest scores, where they are written", work.scores_bytes),
         ),
-        notes=("encoding the text and decoding the latents are not counted",),
+        notes=(
+            *(
+                [f"a picture is {model.picture_tokens} passes, one for each of its tokens"]
+                if isinstance(model, Transformer) and model.picture_tokens
+                else []
+            ),
+            "encoding the text and decoding the latents are not counted",
+        ),
     )
 
 

@@ -2,7 +2,8 @@
 
 A denoising loop passes a network over the latents again and again, each time twice as many where
 what is asked for is held against nothing (classifier-free guidance). Attention is an encoder's:
-all positions see all, within a frame, to the text, or over the frames of a clip.
+all positions see all, within a frame, to the text, or over the frames of a clip. A transformer that
+makes a picture token by token passes once for each, and its attention is a decoder's.
 
 Source:
     Golden et al., "Generative AI Beyond LLMs: System Implications of Multi-Modal Generation",
@@ -22,18 +23,22 @@ from foretrace.operators import OperatorClass, operator_class
 from foretrace.serve.stages import ServingStage, batch_times, sizes_up_to
 from foretrace.workload import (
     Diffusion,
+    DiT,
     Implementation,
     Model,
     Operator,
     Passes,
     Plan,
     Precision,
+    Scores,
     Transformer,
     blocks_of_model,
 )
 
 _HALF, _BYTES = "fp16", 2
-_ENCODER, _ATTENTION = "attention encoder", "attention"
+_ENCODER, _ATTENTION, _DECODE = "attention encoder", "attention", "decode"
+_OF_DECODES = "bf16"  # in which they were measured
+_MOMENTS = 8  # of a picture whose tokens come one after the other
 _EVEN = 16  # sizes of heads that this divides are worked on by other kernels than others
 _SPATIAL, _TEXT, _TEMPORAL = "attention", "attention to the text", "attention over time"
 _OF_SCORES = frozenset({"aten::bmm", "aten::baddbmm", "aten::_softmax"})
@@ -56,7 +61,7 @@ class WorkShare(Plain):
 
 @dataclass(frozen=True)
 class PassPositions(Plain):
-    """What attention sees in one transformer of the network, in the order of the pass."""
+    """What attention sees in one transformer of the network, or at one moment of the loop."""
 
     at: int
     positions: int
@@ -77,10 +82,10 @@ class GeneratorWork:
 def generator_work(
     model: Model, machine: Machine, *, batch: int = 1, attention: str = "flash"
 ) -> GeneratorWork:
-    """One forward pass.
+    """One forward pass; where pictures are made token by token the mean of all their passes.
 
     Args:
-        model: a diffusion network, or a transformer that sees patches.
+        model: a diffusion network, a transformer that sees patches, or one that makes pictures.
         machine: whose chip it runs on.
         batch: pictures or clips that pass at once.
         attention: "flash", or "plain": scores are written to memory.
@@ -88,9 +93,9 @@ def generator_work(
     Raises:
         WorkloadError: if the model makes no pictures.
     """
-    if not isinstance(model, Diffusion) and (
-        not isinstance(model, Transformer) or model.patches is None
-    ):
+    makes_tokens = isinstance(model, Transformer) and model.picture_tokens > 0
+    patches = model.patches if isinstance(model, Transformer) else None
+    if not isinstance(model, Diffusion) and not makes_tokens and patches is None:
         raise WorkloadError(
             f"{model.name} makes tokens one after the other, not pictures in a loop: serve it with "
             "an engine's settings (--engine)"
@@ -98,39 +103,81 @@ def generator_work(
     plan = Plan(
         micro_batch=batch,
         global_batch=batch,
-        sequence=model.patches.num_tokens
-        if isinstance(model, Transformer) and model.patches
-        else 1,
+        sequence=1 if patches is None else patches.num_tokens,
         implementation=Implementation(attention=attention),
         precision=Precision(products=_HALF, activations=_HALF, parameters=_HALF),
     )
     blocks = blocks_of_model(model, plan)
     kernels = FittedKernels(machine.chip)
     parts = [one for one in (blocks.embedding, *blocks.layers, blocks.head) if one is not None]
-    known: dict[int, list[tuple[str, float]]] = {}
+    known: dict[int, list[_Costed]] = {}
+    costed: list[list[_Costed]] = []
+    for part in parts:
+        if id(part) not in known:
+            items = list(_operators(part))
+            if isinstance(model, Transformer) and makes_tokens:
+                items = [one for one in items if _kind(one) != _SPATIAL]
+            known[id(part)] = _costed(kernels, items)
+        costed.append(known[id(part)])
+    if isinstance(model, Transformer) and makes_tokens:
+        costed += _attention_of_tokens(model, kernels, plan)
+    return _work(costed, sum(one.parameters.dense for one in parts))
+
+
+@dataclass(frozen=True)
+class _Costed:
+    """An operator of a pass."""
+
+    kind: str
+    ns: float
+    seen: tuple[int, int, int, int] | None  # sequences, heads, queries, keys within a frame
+
+
+def _costed(
+    kernels: FittedKernels, items: Sequence[Operator], *, times: float = 1.0
+) -> list[_Costed]:
+    operations = [_as_served(operation_of(one.name, one.signature, "")) for one in items]
+    costs = kernels.operation_costs(operations).duration_ns.tolist()
+    return [
+        _Costed(_kind(one), times * ns, _scores_of(one))
+        for one, ns in zip(items, costs, strict=True)
+    ]
+
+
+def _attention_of_tokens(
+    model: Transformer, kernels: FittedKernels, plan: Plan
+) -> list[list[_Costed]]:
+    """Attention of one new token in every layer, at some moments of a picture."""
+    heads, size = model.attention.num_heads, model.attention.head_size
+    is_flash = plan.implementation.attention == "flash"
+    found = []
+    for at in range(1, _MOMENTS + 1):
+        keys = max(1, model.picture_tokens * at // _MOMENTS)
+        scores = Scores(_SPATIAL, plan.micro_batch, heads, size, (1, keys), _HALF, is_flash)
+        costed = _costed(kernels, scores.operators(), times=model.num_layers / _MOMENTS)
+        found.append(costed)
+    return found
+
+
+def _work(parts: Sequence[Sequence[_Costed]], num_parameters: int) -> GeneratorWork:
     ns_by_kind: dict[str, float] = {}
     positions: list[PassPositions] = []
     largest = 0
     for part in parts:
-        items = list(_operators(part))
-        if id(part) not in known:
-            operations = [_as_encoder(operation_of(one.name, one.signature, "")) for one in items]
-            costs = kernels.operation_costs(operations).duration_ns
-            known[id(part)] = list(zip(map(_kind, items), costs.tolist(), strict=True))
-        for kind, ns in known[id(part)]:
-            ns_by_kind[kind] = ns_by_kind.get(kind, 0.0) + ns
-        seen = _scores_of(items)
-        if seen:
-            spent = sum(ns for kind, ns in known[id(part)] if kind == _SPATIAL)
-            positions.append(PassPositions(len(positions), seen[2], spent / 1e6))
-            largest = max(largest, _BYTES * seen[0] * seen[1] * seen[2] ** 2)
+        for one in part:
+            ns_by_kind[one.kind] = ns_by_kind.get(one.kind, 0.0) + one.ns
+        seen = next((one.seen for one in part if one.seen is not None), None)
+        if seen is not None:
+            spent = sum(one.ns for one in part if one.kind == _SPATIAL)
+            positions.append(PassPositions(len(positions), seen[3], spent / 1e6))
+            largest = max(largest, _BYTES * seen[0] * seen[1] * seen[2] * seen[3])
     total = sum(ns_by_kind.values())
     ordered = sorted(ns_by_kind.items(), key=lambda one: -one[1])
     return GeneratorWork(
         ns=total,
         shares=tuple(WorkShare(kind, ns / 1e6, ns / total) for kind, ns in ordered),
         positions=tuple(positions),
-        num_parameters=sum(one.parameters.dense for one in parts),
+        num_parameters=num_parameters,
         scores_bytes=largest,
     )
 
@@ -150,13 +197,18 @@ def generator_stages(
         model: as in `generator_work`.
         machine: whose GPUs are copies.
         most_batch: pictures or clips of a batch at most.
-        steps: passes of the loop.
-        is_guided: each pass works on twice as many, with the text and without.
+        steps: passes of a denoising loop; a picture's tokens say how many others take.
+        is_guided: each pass works on twice as many, with the text and without, unless the
+            network is told how closely to keep to the text.
         attention: as in `generator_work`.
 
     Raises:
         WorkloadError: as `generator_work`.
     """
+    is_guided = is_guided and not (isinstance(model, DiT) and model.has_guidance)
+    is_denoised = not isinstance(model, Transformer) or not model.picture_tokens
+    if isinstance(model, Transformer) and model.picture_tokens:
+        steps = model.picture_tokens
     sizes = sizes_up_to(most_batch)
     passes = [
         generator_work(model, machine, batch=size * (1 + is_guided), attention=attention).ns
@@ -164,7 +216,9 @@ def generator_stages(
     ]
     times = batch_times(sizes, [steps * ns for ns in passes])
     where = machine.chip.name if machine.num_ranks == 1 else f"{machine.num_ranks} GPUs"
-    return (ServingStage("denoising", where, machine.num_ranks, times),)
+    return (
+        ServingStage("denoising" if is_denoised else "tokens", where, machine.num_ranks, times),
+    )
 
 
 def _operators(part: Passes) -> Iterator[Operator]:
@@ -174,9 +228,15 @@ def _operators(part: Passes) -> Iterator[Operator]:
             yield one
 
 
-def _as_encoder(one: Operation) -> Operation:
-    """Attention of all to all in one batch by the kernels of encoders."""
-    if one.model != _ATTENTION or one.sizes[4] != one.sizes[5]:
+def _as_served(one: Operation) -> Operation:
+    """Attention of all to all in one batch by the kernels of encoders, of one query by others."""
+    if one.model != _ATTENTION:
+        return one
+    if one.sizes[4] == 1:
+        batch, heads, shared, size, _, keys = one.sizes[:6]
+        sizes = (batch, heads, shared, size, size, 2 * size, keys, 0)
+        return replace(one, model=_DECODE, dtype=_OF_DECODES, sizes=sizes)
+    if one.sizes[4] != one.sizes[5]:
         return one
     kind = "even" if one.sizes[3] % _EVEN == 0 else "uneven"
     return replace(one, model=_ENCODER, kind=kind)
@@ -191,13 +251,13 @@ def _kind(one: Operator) -> str:
     return _NAMES.get(found, _REST)
 
 
-def _scores_of(items: Sequence[Operator]) -> tuple[int, int, int] | None:
-    """Sequences, heads and positions of a transformer's attention within frames."""
-    for one in items:
-        if _kind(one) != _SPATIAL:
-            continue
-        sizes = operation_of(one.name, one.signature, "").sizes
-        if operator_class(one.name, one.name) is OperatorClass.ATTENTION:
-            return sizes[0], sizes[1], sizes[4]
-        return sizes[0], 1, sizes[1]  # heads are part of a plain product's batch
+def _scores_of(one: Operator) -> tuple[int, int, int, int] | None:
+    """Sequences, heads, queries and keys of attention within frames."""
+    if _kind(one) != _SPATIAL:
+        return None
+    sizes = operation_of(one.name, one.signature, "").sizes
+    if operator_class(one.name, one.name) is OperatorClass.ATTENTION:
+        return sizes[0], sizes[1], sizes[4], sizes[5]
+    if operator_class(one.name, one.name) is OperatorClass.GEMM:
+        return sizes[0], 1, sizes[1], sizes[2]  # heads are part of a plain product's batch
     return None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.block import ParameterCount as ParameterCount
     from foretrace.workload.blocks.block import Passes as Passes
     from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
+    from foretrace.workload.blocks.diffusion_stages import Scores as Scores
     from foretrace.workload.blocks.item_writer import ItemWriter as ItemWriter
     from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
     from foretrace.workload.blocks.of_model import plan_of_blocks as plan_of_blocks
@@ -97,7 +98,9 @@ if TYPE_CHECKING:
     from foretrace.workload.models.catalogue import load_model as load_model
     from foretrace.workload.models.catalogue import model_called as model_called
     from foretrace.workload.models.catalogue import model_of_configuration as model_of_configuration
+    from foretrace.workload.models.diffusion import DenoisingUNet as DenoisingUNet
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
+    from foretrace.workload.models.diffusion_transformer import DiT as DiT
     from foretrace.workload.models.entries import Entry as Entry
     from foretrace.workload.models.files import model_names as model_names
     from foretrace.workload.models.flops import Convention as Convention

@@ -12,7 +12,8 @@ from foretrace.graph import Phase
 from foretrace.operators import OperatorClass, operator_class, work_of
 from foretrace.workload import (
     Block,
-    Diffusion,
+    DenoisingUNet,
+    DiT,
     Implementation,
     ModelBlocks,
     Operator,
@@ -25,12 +26,15 @@ from foretrace.workload import (
     parameters,
 )
 
-NAMES = ("stable-diffusion-1.5", "modelscope-video")
+UNETS = ("stable-diffusion-1.5", "stable-diffusion-xl", "modelscope-video")
+PATCHED = ("stable-diffusion-3-medium", "flux.1-dev")
+NAMES = (*UNETS, *PATCHED)
+CLIPS = "modelscope-video"
 
 
-def preset(name: str) -> Diffusion:
+def preset(name: str) -> DenoisingUNet | DiT:
     found = load_model(name)
-    assert isinstance(found, Diffusion)
+    assert isinstance(found, DenoisingUNet | DiT)
     return found
 
 
@@ -70,12 +74,18 @@ def test_backward_products_are_twice_the_forward_ones_but_for_what_nothing_asks(
 
     total = sum(product_flops(part.backward) for part in parts(blocks))
 
-    first = model.channels[0]
     assert blocks.embedding is not None
+    begin = blocks.embedding.forward
     # No gradient goes back to the latent, to the step's number, or to the text.
-    unasked = (
-        product_flops(blocks.embedding.forward, "first convolution") + 2 * 2 * first * 4 * first
-    )
+    if isinstance(model, DenoisingUNet):
+        first = model.channels[0]
+        inputs = first + model.added_width
+        unasked = product_flops(begin, "first convolution") + 2 * 2 * inputs * 4 * first
+    else:
+        inputs = 256 * (1 + model.has_guidance) + model.pooled_width
+        unasked = sum(product_flops(begin, each) for each in ("patches", "text"))
+        unasked -= product_flops(begin, "time and text")
+        unasked += 2 * 2 * inputs * model.hidden
     for label in ("text attention keys", "text attention values"):
         unasked += sum(product_flops(part.forward, label) for part in parts(blocks))
     assert total == 2 * flops(model).backward - unasked
@@ -126,7 +136,7 @@ def test_attention_sees_a_quarter_of_the_positions_a_level_down() -> None:
 
 
 def test_attention_over_time_has_frames_over_positions_of_the_flops() -> None:
-    part = blocks_by(NAMES[1]).layers[1]  # behind the first residual block
+    part = blocks_by(CLIPS).layers[1]  # behind the first residual block
 
     spatial = one_kernel(part, "attention")
     temporal = one_kernel(part, "attention over time")

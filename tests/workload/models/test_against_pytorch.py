@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from foretrace.workload import (
     Convention,
-    Diffusion,
+    DenoisingUNet,
     FlopsOfPart,
     Recommender,
     Transformer,
@@ -178,10 +178,12 @@ def test_a_prediction_module_costs_a_layer_a_projection_and_an_output() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["stable-diffusion-1.5", "modelscope-video"])
+@pytest.mark.parametrize(
+    "name", ["stable-diffusion-1.5", "stable-diffusion-xl", "modelscope-video"]
+)
 def test_a_unet_has_the_parameters_and_flops_of_its_network(name: str) -> None:
     model = load_model(name)
-    assert isinstance(model, Diffusion)
+    assert isinstance(model, DenoisingUNet)
     with FakeTensorMode():
         network = UNet(model)
         found = counted(network)

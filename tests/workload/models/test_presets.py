@@ -46,6 +46,9 @@ TOTALS = {
     "llama4-maverick": "400.712",
     "dlrm-mlperf-v1": "26.138",
     "stable-diffusion-1.5": "0.860",
+    "stable-diffusion-xl": "2.567",
+    "stable-diffusion-3-medium": "2.028",
+    "flux.1-dev": "11.901",
 }
 
 

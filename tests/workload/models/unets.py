@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from foretrace.workload import Diffusion
+from foretrace.workload import DenoisingUNet
 
 
 class Residual(nn.Module):
@@ -69,18 +69,24 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Over the positions of a frame with the text, or over the frames of a position."""
 
-    def __init__(self, channels: int, inner: int, text_width: int | None) -> None:
+    def __init__(
+        self, channels: int, inner: int, text_width: int | None, *, depth: int = 1
+    ) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(1, channels)
         self.enter, self.leave = nn.Linear(channels, inner), nn.Linear(inner, channels)
-        self.block = Block(inner, inner if text_width is None else text_width)
+        keys = inner if text_width is None else text_width
+        self.blocks = nn.ModuleList(Block(inner, keys) for _ in range(depth))
         self.is_over_time = text_width is None
 
     def forward(self, frames: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         num_frames, channels, height, width = frames.shape
         rows = self.norm(frames).reshape(num_frames, channels, height * width)
         rows = rows.permute(2, 0, 1) if self.is_over_time else rows.transpose(1, 2)
-        rows = self.leave(self.block(self.enter(rows), None if self.is_over_time else text))
+        rows = self.enter(rows)
+        for block in self.blocks:
+            rows = block(rows, None if self.is_over_time else text)
+        rows = self.leave(rows)
         rows = rows.permute(1, 2, 0) if self.is_over_time else rows.transpose(1, 2)
         found: torch.Tensor = frames + rows.reshape(num_frames, channels, height, width)
         return found
@@ -89,13 +95,14 @@ class Transformer(nn.Module):
 class Step(nn.Module):
     """A residual block and, where a level has them, its transformers."""
 
-    def __init__(self, model: Diffusion, before: int, after: int, *, attends: bool) -> None:
+    def __init__(self, model: DenoisingUNet, before: int, after: int, *, depth: int) -> None:
         super().__init__()
         has_time = model.has_time_layers
         self.residual = Residual(before, after, 4 * model.channels[0], has_time=has_time)
         self.transformers = nn.ModuleList()
-        if attends:
-            self.transformers.append(Transformer(after, after, model.text_width))
+        if depth:
+            text = model.text_width
+            self.transformers.append(Transformer(after, after, text, depth=depth))
             if has_time:
                 self.transformers.append(Transformer(after, after, None))
 
@@ -109,36 +116,40 @@ class Step(nn.Module):
 
 
 class UNet(nn.Module):
-    def __init__(self, model: Diffusion) -> None:
+    def __init__(self, model: DenoisingUNet) -> None:
         super().__init__()
         first, last = model.channels[0], model.channels[-1]
         blocks = model.blocks_per_level
         self.model = model
         self.embed = nn.Sequential(nn.Linear(first, 4 * first), nn.Linear(4 * first, 4 * first))
+        self.add = nn.Sequential()
+        if model.added_width:
+            added = nn.Linear(model.added_width, 4 * first), nn.Linear(4 * first, 4 * first)
+            self.add.extend(added)
         self.enter = nn.Conv2d(model.in_channels, first, 3, padding=1)
         inner = 8 * model.head_size
         self.over_time = Transformer(first, inner, None) if model.has_time_layers else None
         self.down, self.shrink = nn.ModuleList(), nn.ModuleList()
         self.up, self.grow = nn.ModuleList(), nn.ModuleList()
         skips, before = [first], first
-        for level, (after, attends) in enumerate(
-            zip(model.channels, model.has_attention, strict=True)
+        for level, (after, depth) in enumerate(
+            zip(model.channels, model.attention_depths, strict=True)
         ):
             for _ in range(blocks):
-                self.down.append(Step(model, before, after, attends=attends))
+                self.down.append(Step(model, before, after, depth=depth))
                 skips.append(after)
                 before = after
             if level < len(model.channels) - 1:
                 self.shrink.append(nn.Conv2d(after, after, 3, stride=2, padding=1))
                 skips.append(after)
         self.middle = nn.ModuleList(
-            [Step(model, last, last, attends=True), Step(model, last, last, attends=False)]
+            [Step(model, last, last, depth=model.middle_depth), Step(model, last, last, depth=0)]
         )
         for level in range(len(model.channels) - 1, -1, -1):
             after = model.channels[level]
             for _ in range(blocks + 1):
-                attends = model.has_attention[level]
-                self.up.append(Step(model, before + skips.pop(), after, attends=attends))
+                depth = model.attention_depths[level]
+                self.up.append(Step(model, before + skips.pop(), after, depth=depth))
                 before = after
             if level:
                 self.grow.append(nn.Conv2d(after, after, 3, padding=1))
@@ -148,7 +159,10 @@ class UNet(nn.Module):
     def forward(self) -> torch.Tensor:
         model, blocks = self.model, self.model.blocks_per_level
         text = torch.zeros(model.frames, model.text_tokens, model.text_width)
-        embedding = self.embed(torch.zeros(1, model.channels[0])).expand(model.frames, -1)
+        embedding = self.embed(torch.zeros(1, model.channels[0]))
+        if model.added_width:
+            embedding = embedding + self.add(torch.zeros(1, model.added_width))
+        embedding = embedding.expand(model.frames, -1)
         latent = torch.zeros(model.frames, model.in_channels, model.height, model.width)
         found = self.enter(latent)
         if self.over_time is not None:

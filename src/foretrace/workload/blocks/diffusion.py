@@ -11,11 +11,11 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from foretrace.graph import Part
-from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
+from foretrace.workload.blocks.block import ModelBlocks, Passes
 from foretrace.workload.blocks.diffusion_stages import (
     Convolution,
     GroupNorm,
@@ -23,12 +23,13 @@ from foretrace.workload.blocks.diffusion_stages import (
     Linear,
     Moved,
     NetworkStage,
+    NetworkWalk,
     Pointwise,
     Scores,
-    step_of,
 )
-from foretrace.workload.blocks.steps import passes_of
-from foretrace.workload.models.diffusion import Diffusion
+from foretrace.workload.blocks.diffusion_transformer import PatchedWalk
+from foretrace.workload.models.diffusion import DenoisingUNet
+from foretrace.workload.models.diffusion_transformer import DiT
 from foretrace.workload.plan.legality import check_plan
 from foretrace.workload.plan.plan import Plan
 
@@ -37,17 +38,20 @@ _WIDENING = 4  # of a transformer's feed-forward part
 _TIME_CONVOLUTIONS = 4  # of a residual block over time
 _FIRST_TIME_HEADS = 8  # of the transformer over time right after the first convolution
 _SQUARE, _POINT, _OVER_TIME = (3, 3), (1, 1), (3, 1, 1)
-_SILU = "silu"
 
 
-def blocks_of_diffusion(model: Diffusion, plan: Plan) -> ModelBlocks:
+def blocks_of_diffusion(model: DenoisingUNet | DiT, plan: Plan) -> ModelBlocks:
     """What one rank does for one microbatch; a sequence of the plan is one image or clip.
 
     Raises:
         WorkloadError: if the plan divides the network itself.
     """
     check_plan(plan, model)
-    walk = _Walk(model, plan)
+    walk = (
+        _Walk(plan, model=model)
+        if isinstance(model, DenoisingUNet)
+        else PatchedWalk(plan, model=model)
+    )
     return ModelBlocks(
         embedding=walk.passes(Part.EMBEDDING, "in", walk.begin()),
         layers=tuple(walk.layers()),
@@ -58,52 +62,25 @@ def blocks_of_diffusion(model: Diffusion, plan: Plan) -> ModelBlocks:
     )
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """Writes the network; layers alike become one object."""
-
-    model: Diffusion
-    plan: Plan
-    known: dict[object, Passes] = field(default_factory=dict)
+@dataclass(frozen=True, kw_only=True)
+class _Walk(NetworkWalk):
+    model: DenoisingUNet
 
     @property
     def images(self) -> int:
         """Frames of all samples."""
         return self.plan.micro_batch * self.model.frames
 
-    @property
-    def dtype(self) -> str:
-        return self.plan.precision.products
-
-    @property
-    def kept(self) -> str:
-        return self.plan.precision.activations
-
-    def passes(self, part: Part, key: object, stages: Sequence[NetworkStage]) -> Passes:
-        """Stages in a row as a part of the model."""
-        if key not in self.known:
-            self.known[key] = passes_of(
-                part,
-                [step_of(stage) for stage in stages],
-                ParameterCount(dense=sum(stage.num_parameters for stage in stages)),
-                self.plan,
-            )
-        return self.known[key]
-
-    def layer(self, stages: Iterator[NetworkStage]) -> Passes:
-        found = tuple(stages)
-        return self.passes(Part.LAYER, found, found)
-
     def begin(self) -> tuple[NetworkStage, ...]:
         """The step's number is widened, the latent gets its channels."""
         model, first, batch = self.model, self.model.channels[0], self.plan.micro_batch
         wide = _TIME_WIDTH * first
-        stages: list[NetworkStage] = [
-            Linear("time embedding", batch, first, wide, self.dtype, has_input_gradient=False),
-            self._silu("time embedding", (batch, wide)),
-            Linear("time embedding", batch, wide, wide, self.dtype),
-            self._convolution("first convolution", model.in_channels, first, is_first=True),
-        ]
+        stages = [*self.widened("time embedding", batch, first, wide)]
+        if model.added_width:
+            stages += self.widened("added embedding", batch, model.added_width, wide)
+        stages.append(
+            self._convolution("first convolution", model.in_channels, first, is_first=True)
+        )
         if model.has_time_layers:
             stages += self._time_transformer(first, _FIRST_TIME_HEADS * model.head_size, level=0)
         return tuple(stages)
@@ -123,7 +100,7 @@ class _Walk:
                 yield self.layer(self._smaller(channels, level=level))
                 skips.append(channels)
         yield self.layer(self._residual(before, before, level=deepest))
-        yield self.layer(self._transformer(before, level=deepest))
+        yield self.layer(self._transformer(before, level=deepest, depth=model.middle_depth))
         yield self.layer(self._residual(before, before, level=deepest))
         for level in reversed(range(len(model.channels))):
             channels = model.channels[level]
@@ -140,17 +117,15 @@ class _Walk:
         shape = (self.images, model.out_channels, *model.sides(0))
         return (
             self._group_norm("last norm", first, level=0),
-            self._silu("last norm", (self.images, first, *model.sides(0))),
+            self.silu("last norm", (self.images, first, *model.sides(0))),
             self._convolution("last convolution", first, model.out_channels),
-            # Mean squared error.
-            Pointwise("loss", "aten::sub", shape, "fp32", reads=2, backward_reads=0),
-            Pointwise("loss", "aten::square", shape, "fp32"),
+            *self.loss(shape),
         )
 
     def _block(self, before: int, after: int, *, level: int, skip: int = 0) -> Iterator[Passes]:
         yield self.layer(self._residual(before, after, level=level, skip=skip))
-        if self.model.has_attention[level]:
-            yield self.layer(self._transformer(after, level=level))
+        if depth := self.model.attention_depths[level]:
+            yield self.layer(self._transformer(after, level=level, depth=depth))
 
     def _smaller(self, channels: int, *, level: int) -> Iterator[NetworkStage]:
         image = (self.images, *self.model.sides(level))
@@ -169,17 +144,17 @@ class _Walk:
         if skip:
             yield Moved("beside the way down", self.images * math.prod(sides), inputs, self.kept)
         yield self._group_norm("first norm", inputs, level=level)
-        yield self._silu("first norm", (self.images, inputs, *sides))
+        yield self.silu("first norm", (self.images, inputs, *sides))
         yield self._convolution("first convolution", inputs, after, level=level)
-        yield self._silu("time", (self.images, wide))
+        yield self.silu("time", (self.images, wide))
         yield Linear("time", self.images, wide, after, self.dtype)
-        yield self._sum("time", shape)
+        yield self.sum_of("time", shape)
         yield self._group_norm("second norm", after, level=level)
-        yield self._silu("second norm", shape)
+        yield self.silu("second norm", shape)
         yield self._convolution("second convolution", after, after, level=level)
         if inputs != after:
             yield self._convolution("shortcut", inputs, after, level=level, kernel=_POINT)
-        yield self._sum("shortcut", shape)
+        yield self.sum_of("shortcut", shape)
         if self.model.has_time_layers:
             yield from self._over_time(after, level=level)
 
@@ -191,12 +166,12 @@ class _Walk:
         yield Moved("clips", rows, channels, self.kept)
         for _ in range(_TIME_CONVOLUTIONS):
             yield GroupNorm(label, shape, self.kept)
-            yield self._silu(label, shape)
+            yield self.silu(label, shape)
             yield Convolution(label, channels, channels, clip, _OVER_TIME, self.dtype)
-        yield self._sum(label, shape)
+        yield self.sum_of(label, shape)
         yield Moved("frames", rows, channels, self.kept)
 
-    def _transformer(self, channels: int, *, level: int) -> Iterator[NetworkStage]:
+    def _transformer(self, channels: int, *, level: int, depth: int) -> Iterator[NetworkStage]:
         """Attention within a frame and to the text, then over time."""
         area = math.prod(self.model.sides(level))
         rows = self.images * area
@@ -204,13 +179,14 @@ class _Walk:
         yield self._group_norm("norm", channels, level=level)
         yield Moved("rows", rows, channels, self.kept)
         yield Linear("in", rows, channels, channels, self.dtype)
-        yield from self._attention("attention", channels, (self.images, area, area))
         lengths = (self.images, area, self.model.text_tokens)
-        yield from self._attention("text attention", channels, lengths, text_rows=text)
-        yield from self._feed_forward(channels, rows)
+        for _ in range(depth):
+            yield from self._attention("attention", channels, (self.images, area, area))
+            yield from self._attention("text attention", channels, lengths, text_rows=text)
+            yield from self._feed_forward(channels, rows)
         yield Linear("out", rows, channels, channels, self.dtype)
         yield Moved("images", rows, channels, self.kept)
-        yield self._sum("transformer", (rows, channels))
+        yield self.sum_of("transformer", (rows, channels))
         if self.model.has_time_layers:
             yield from self._time_transformer(channels, channels, level=level)
 
@@ -227,7 +203,7 @@ class _Walk:
         yield from self._feed_forward(inner, rows)
         yield Linear("out over time", rows, inner, channels, self.dtype)
         yield Moved("images over time", rows, channels, self.kept)
-        yield self._sum("transformer over time", (rows, channels))
+        yield self.sum_of("transformer over time", (rows, channels))
 
     def _attention(
         self, label: str, width: int, sizes: tuple[int, int, int], *, text_rows: int = 0
@@ -255,7 +231,7 @@ class _Walk:
         is_flash = self.plan.implementation.attention == "flash"
         yield Scores(label, batch, heads, width // heads, (queries, keys), dtype, is_flash)
         yield Linear(f"{label} out", rows, width, width, dtype)
-        yield self._sum(label, (rows, width))
+        yield self.sum_of(label, (rows, width))
 
     def _feed_forward(self, width: int, rows: int) -> Iterator[NetworkStage]:
         """Gated: the first layer gives gates and values."""
@@ -265,7 +241,7 @@ class _Walk:
         yield Pointwise("gate", "aten::gelu", (rows, inner), self.kept)
         yield Pointwise("gate", "aten::mul", (rows, inner), self.kept, reads=2, backward_reads=3)
         yield Linear("down", rows, inner, width, self.dtype)
-        yield self._sum("feed-forward", (rows, width))
+        yield self.sum_of("feed-forward", (rows, width))
 
     def _convolution(
         self,
@@ -284,11 +260,3 @@ class _Walk:
 
     def _group_norm(self, label: str, channels: int, *, level: int) -> GroupNorm:
         return GroupNorm(label, (self.images, channels, *self.model.sides(level)), self.kept)
-
-    def _silu(self, label: str, shape: tuple[int, ...]) -> Pointwise:
-        return Pointwise(f"{label} {_SILU}", f"aten::{_SILU}", shape, self.kept)
-
-    def _sum(self, label: str, shape: tuple[int, ...]) -> Pointwise:
-        """What is added to; its gradient goes both ways as it is."""
-        name = f"{label} sum"
-        return Pointwise(name, "aten::add", shape, self.kept, reads=2, backward_reads=0)

@@ -1,18 +1,21 @@
-"""What a UNet is made of, one value each: its operators forward and backward, its parameters."""
+"""What a diffusion network is made of, one value each: operators both ways, and parameters."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from foretrace.graph import Phase
+from foretrace.graph import Part, Phase
 from foretrace.operators import Tensor
 from foretrace.workload.blocks import calls
+from foretrace.workload.blocks.block import Operator, ParameterCount, Passes
 from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
-from foretrace.workload.blocks.steps import Step
+from foretrace.workload.blocks.steps import Step, passes_of
 from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.plan.plan import Plan
 
 _FLASH = "aten::_scaled_dot_product_flash_attention"
 _ONE_GROUP = "1"
@@ -140,6 +143,12 @@ class Scores:
 
     num_parameters = 0
 
+    def operators(self) -> tuple[Operator, ...]:
+        """Those of the forward pass alone."""
+        items = ItemWriter(Phase.FORWARD)
+        self.forward(items)
+        return tuple(one for one in items.written if isinstance(one, Operator))
+
     def forward(self, items: ItemWriter) -> None:
         """One kernel, or scores written to memory."""
         if self.is_flash:
@@ -220,22 +229,24 @@ class LayerNorm:
     rows: int
     width: int
     dtype: str
+    num_vectors: int = 2  # a factor and a number to add for each column; 0: neither
 
     @property
     def num_parameters(self) -> int:
-        """A factor and a number to add for each column."""
-        return 2 * self.width
+        """Of all columns."""
+        return self.num_vectors * self.width
 
     def forward(self, items: ItemWriter) -> None:
         """One operator."""
         name = "aten::native_layer_norm"
-        found = calls.norm(name, self.rows, self.width, self.dtype, num_parameters=2)
+        vectors = self.num_vectors
+        found = calls.norm(name, self.rows, self.width, self.dtype, num_parameters=vectors)
         items.add(self.label, found)
 
     def backward(self, items: ItemWriter) -> None:
         """One operator."""
-        name = "aten::native_layer_norm_backward"
-        found = calls.norm_backward(name, self.rows, self.width, self.dtype, num_parameters=1)
+        name, vectors = "aten::native_layer_norm_backward", min(self.num_vectors, 1)
+        found = calls.norm_backward(name, self.rows, self.width, self.dtype, num_parameters=vectors)
         items.add(f"{self.label} gradients", found)
 
 
@@ -297,3 +308,61 @@ def step_of(stage: NetworkStage) -> Step:
     stage.backward(backward)
     scores = (RecomputeModule.CORE_ATTENTION,) if isinstance(stage, Scores) else ()
     return Step(forward.written, backward.written, modules=frozenset(scores))
+
+
+@dataclass(frozen=True)
+class NetworkWalk:
+    """Writes a network; layers alike become one object."""
+
+    plan: Plan
+    known: dict[object, Passes] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        """Of products."""
+        return self.plan.precision.products
+
+    @property
+    def kept(self) -> str:
+        """Of what lies between operators."""
+        return self.plan.precision.activations
+
+    def passes(self, part: Part, key: object, stages: Sequence[NetworkStage]) -> Passes:
+        """Stages in a row as a part of the model."""
+        if key not in self.known:
+            self.known[key] = passes_of(
+                part,
+                [step_of(stage) for stage in stages],
+                ParameterCount(dense=sum(stage.num_parameters for stage in stages)),
+                self.plan,
+            )
+        return self.known[key]
+
+    def layer(self, stages: Iterator[NetworkStage]) -> Passes:
+        """Stages in a row as a layer."""
+        found = tuple(stages)
+        return self.passes(Part.LAYER, found, found)
+
+    def silu(self, label: str, shape: tuple[int, ...]) -> Pointwise:
+        """What lies behind norms and before the step's number is told."""
+        return Pointwise(f"{label} silu", "aten::silu", shape, self.kept)
+
+    def sum_of(self, label: str, shape: tuple[int, ...]) -> Pointwise:
+        """What is added to; its gradient goes both ways as it is."""
+        name = f"{label} sum"
+        return Pointwise(name, "aten::add", shape, self.kept, reads=2, backward_reads=0)
+
+    def widened(self, label: str, rows: int, inputs: int, outputs: int) -> tuple[NetworkStage, ...]:
+        """The step's number, or what a text says in all, becomes a vector of the network."""
+        return (
+            Linear(label, rows, inputs, outputs, self.dtype, has_input_gradient=False),
+            self.silu(label, (rows, outputs)),
+            Linear(label, rows, outputs, outputs, self.dtype),
+        )
+
+    def loss(self, shape: tuple[int, ...]) -> tuple[NetworkStage, ...]:
+        """Noise is held against what was added: the mean squared error."""
+        return (
+            Pointwise("loss", "aten::sub", shape, "fp32", reads=2, backward_reads=0),
+            Pointwise("loss", "aten::square", shape, "fp32"),
+        )

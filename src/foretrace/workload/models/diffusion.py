@@ -1,12 +1,12 @@
-"""Diffusion networks (UNets) that denoise the latents of images, or of clips with time layers.
+"""Diffusion networks that denoise the latents of images, or of clips with time layers.
 
-The walk through the network below gives parameters and FLOPs of one denoising step at once.
+The walk through the UNet below gives parameters and FLOPs of one denoising step at once.
 
 Source:
     Rombach et al., "High-Resolution Image Synthesis with Latent Diffusion Models", arXiv
-    2112.10752 (Stable Diffusion 1); Wang et al., "ModelScope Text-to-Video Technical Report",
-    arXiv 2308.06571; layers as in Hugging Face diffusers' UNet2DConditionModel and
-    UNet3DConditionModel.
+    2112.10752 (Stable Diffusion 1); Podell et al., "SDXL", arXiv 2307.01952; Wang et al.,
+    "ModelScope Text-to-Video Technical Report", arXiv 2308.06571; layers as in Hugging Face
+    diffusers' UNet2DConditionModel and UNet3DConditionModel.
 """
 
 from __future__ import annotations
@@ -36,16 +36,22 @@ NORM = "norms"
 
 
 @dataclass(frozen=True)
+class NetworkPart:
+    """A part of a network: its parameters, and the FLOPs of its forward pass for one sample."""
+
+    part: str
+    parameters: int
+    flops: int
+
+
+@dataclass(frozen=True)
 class Diffusion:
-    """A UNet over latents, with attention to itself and to a text at some levels."""
+    """A network that takes noise off latents, told by a text what they shall show."""
 
     name: str
     title: str
     in_channels: int
     out_channels: int
-    channels: tuple[int, ...]  # of each level, the finest first; each next has half the side
-    blocks_per_level: int
-    has_attention: tuple[bool, ...]  # per level; the middle always has it
     head_size: int  # 0: see `num_heads`
     num_heads: int  # 0: as many as `head_size` gives
     text_width: int
@@ -53,7 +59,6 @@ class Diffusion:
     height: int  # of the latent
     width: int
     frames: int  # of a clip; 1: an image
-    has_time_layers: bool
     published: Published
     entries: tuple[Entry, ...]
     parent: str
@@ -63,32 +68,53 @@ class Diffusion:
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
+        """Positions that attention sees, in the order of the pass."""
+        raise NotImplementedError
+
+    def pieces(self) -> Iterator[NetworkPart]:
+        """Every piece of the network, from the latent to its noise.
+
+        FLOPs are of one forward pass of one image or clip: one denoising step.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DenoisingUNet(Diffusion):
+    """A UNet over latents, with attention to itself and to a text at some levels."""
+
+    channels: tuple[int, ...]  # of each level, the finest first; each next has half the side
+    blocks_per_level: int
+    attention_depths: tuple[int, ...]  # of each level: blocks of attention in a row
+    added_width: int  # numbers of what is added to the time embedding; 0: nothing is
+    has_time_layers: bool
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
         """Positions that attention sees at each level and last in the middle."""
         areas = [math.prod(self.sides(level)) for level in range(len(self.channels))]
-        found = [area for area, has in zip(areas, self.has_attention, strict=True) if has]
+        found = [area for area, depth in zip(areas, self.attention_depths, strict=True) if depth]
         return (*found, areas[-1])
+
+    @property
+    def middle_depth(self) -> int:
+        """Blocks of attention of the middle, which always has some."""
+        return max(self.attention_depths[-1], 1)
 
     def sides(self, level: int) -> tuple[int, int]:
         """Height and width of a level; level 0 is the latent itself."""
         return -(-self.height // 2**level), -(-self.width // 2**level)
 
-
-@dataclass(frozen=True)
-class NetworkPart:
-    """A part of a network: its parameters, and the FLOPs of its forward pass for one sample."""
-
-    part: str
-    parameters: int
-    flops: int
+    def pieces(self) -> Iterator[NetworkPart]:
+        """Every piece, from the latent to its noise, of one image or clip."""
+        return _pieces(self)
 
 
-def pieces(model: Diffusion) -> Iterator[NetworkPart]:
-    """Every piece of the network, from the latent to its noise.
-
-    FLOPs are of one forward pass of one image or clip: one denoising step.
-    """
+def _pieces(model: DenoisingUNet) -> Iterator[NetworkPart]:
     first, last = model.channels[0], model.channels[-1]
-    yield from _time_embedding(first)
+    yield from embedding_pieces(first, _TIME_WIDTH * first)
+    if model.added_width:
+        yield from embedding_pieces(model.added_width, _TIME_WIDTH * first)
     yield _convolution(model, model.in_channels, first, level=0)
     if model.has_time_layers:
         inner = _FIRST_TIME_HEADS * model.head_size
@@ -97,21 +123,21 @@ def pieces(model: Diffusion) -> Iterator[NetworkPart]:
     yield from _down(model, skips)
     deepest = len(model.channels) - 1
     yield from _residual(model, last, last, level=deepest)
-    yield from _transformer(model, last, level=deepest)
+    yield from _transformer(model, last, level=deepest, depth=model.middle_depth)
     yield from _residual(model, last, last, level=deepest)
     yield from _up(model, skips)
     yield NetworkPart(NORM, 2 * first, 0)
     yield _convolution(model, first, model.out_channels, level=0)
 
 
-def _down(model: Diffusion, skips: list[int]) -> Iterator[NetworkPart]:
+def _down(model: DenoisingUNet, skips: list[int]) -> Iterator[NetworkPart]:
     """Levels on the way down; the channels that the way up reads again join `skips`."""
     before = skips[0]
     for level, channels in enumerate(model.channels):
         for _ in range(model.blocks_per_level):
             yield from _residual(model, before, channels, level=level)
-            if model.has_attention[level]:
-                yield from _transformer(model, channels, level=level)
+            if depth := model.attention_depths[level]:
+                yield from _transformer(model, channels, level=level, depth=depth)
             skips.append(channels)
             before = channels
         if level + 1 < len(model.channels):
@@ -119,31 +145,32 @@ def _down(model: Diffusion, skips: list[int]) -> Iterator[NetworkPart]:
             skips.append(channels)
 
 
-def _up(model: Diffusion, skips: list[int]) -> Iterator[NetworkPart]:
+def _up(model: DenoisingUNet, skips: list[int]) -> Iterator[NetworkPart]:
     before = model.channels[-1]
     for level in reversed(range(len(model.channels))):
         channels = model.channels[level]
         for _ in range(model.blocks_per_level + 1):
             yield from _residual(model, before + skips.pop(), channels, level=level)
-            if model.has_attention[level]:
-                yield from _transformer(model, channels, level=level)
+            if depth := model.attention_depths[level]:
+                yield from _transformer(model, channels, level=level, depth=depth)
             before = channels
         if level:
             yield _convolution(model, channels, channels, level=level - 1)
 
 
-def _time_embedding(channels: int) -> Iterator[NetworkPart]:
-    """Two layers that widen the step's number; computed once a sample."""
-    wide = _TIME_WIDTH * channels
-    yield _linear(channels, wide, num_rows=1)
-    yield _linear(wide, wide, num_rows=1)
+def embedding_pieces(inputs: int, outputs: int) -> Iterator[NetworkPart]:
+    """Two layers that widen a step's number, or what a text says in all; once a sample."""
+    yield linear_piece(inputs, outputs, num_rows=1)
+    yield linear_piece(outputs, outputs, num_rows=1)
 
 
-def _residual(model: Diffusion, before: int, after: int, *, level: int) -> Iterator[NetworkPart]:
+def _residual(
+    model: DenoisingUNet, before: int, after: int, *, level: int
+) -> Iterator[NetworkPart]:
     yield NetworkPart(NORM, 2 * before + 2 * after, 0)
     yield _convolution(model, before, after, level=level)
     # In a clip every frame has the time embedding of its own copy.
-    yield _linear(_TIME_WIDTH * model.channels[0], after, num_rows=model.frames)
+    yield linear_piece(_TIME_WIDTH * model.channels[0], after, num_rows=model.frames)
     yield _convolution(model, after, after, level=level)
     if before != after:
         yield _convolution(model, before, after, level=level, kernel=1)
@@ -157,31 +184,34 @@ def _residual(model: Diffusion, before: int, after: int, *, level: int) -> Itera
         yield NetworkPart(NORM, _TIME_CONVOLUTIONS * 2 * after, 0)
 
 
-def _transformer(model: Diffusion, channels: int, *, level: int) -> Iterator[NetworkPart]:
+def _transformer(
+    model: DenoisingUNet, channels: int, *, level: int, depth: int
+) -> Iterator[NetworkPart]:
     """Attention within a frame and to the text, between two projections; then over time."""
     area, frames = _area(model, level), model.frames
-    rows = area * frames
-    yield NetworkPart(NORM, (2 + 3 * 2) * channels, 0)
-    yield from (_linear(channels, channels, num_rows=rows) for _ in range(2))  # in, out
-    yield from _projections(channels, channels, num_rows=rows, num_keys=rows)
-    yield NetworkPart(SPATIAL, 0, 4 * frames * area * area * channels)
-    num_keys = frames * model.text_tokens
-    yield from _projections(channels, model.text_width, num_rows=rows, num_keys=num_keys)
-    yield NetworkPart(TEXT, 0, 4 * rows * model.text_tokens * channels)
-    yield from _feed_forward(channels, rows)
+    rows, num_keys = area * frames, frames * model.text_tokens
+    yield NetworkPart(NORM, 2 * channels, 0)
+    yield from (linear_piece(channels, channels, num_rows=rows) for _ in range(2))  # in, out
+    for _ in range(depth):
+        yield NetworkPart(NORM, 3 * 2 * channels, 0)
+        yield from _projections(channels, channels, num_rows=rows, num_keys=rows)
+        yield NetworkPart(SPATIAL, 0, 4 * frames * area * area * channels)
+        yield from _projections(channels, model.text_width, num_rows=rows, num_keys=num_keys)
+        yield NetworkPart(TEXT, 0, 4 * rows * model.text_tokens * channels)
+        yield from _feed_forward(channels, rows)
     if model.has_time_layers:
         yield from _time_transformer(model, channels, channels, level=level)
 
 
 def _time_transformer(
-    model: Diffusion, channels: int, inner: int, *, level: int
+    model: DenoisingUNet, channels: int, inner: int, *, level: int
 ) -> Iterator[NetworkPart]:
     """Attention of every position to itself in other frames, twice."""
     area, frames = _area(model, level), model.frames
     rows = area * frames
     yield NetworkPart(NORM, 2 * channels + 3 * 2 * inner, 0)
-    yield _linear(channels, inner, num_rows=rows)
-    yield _linear(inner, channels, num_rows=rows)
+    yield linear_piece(channels, inner, num_rows=rows)
+    yield linear_piece(inner, channels, num_rows=rows)
     for _ in range(2):
         yield from _projections(inner, inner, num_rows=rows, num_keys=rows)
         yield NetworkPart(TEMPORAL, 0, 4 * area * frames * frames * inner)
@@ -192,24 +222,25 @@ def _projections(
     width: int, key_width: int, *, num_rows: int, num_keys: int
 ) -> Iterator[NetworkPart]:
     """To queries, keys, values, and back."""
-    yield _linear(width, width, num_rows=num_rows, has_bias=False)
-    yield from (_linear(key_width, width, num_rows=num_keys, has_bias=False) for _ in range(2))
-    yield _linear(width, width, num_rows=num_rows)
+    yield linear_piece(width, width, num_rows=num_rows, has_bias=False)
+    yield from (linear_piece(key_width, width, num_rows=num_keys, has_bias=False) for _ in range(2))
+    yield linear_piece(width, width, num_rows=num_rows)
 
 
 def _feed_forward(width: int, num_rows: int) -> Iterator[NetworkPart]:
     """Gated: the first layer gives gates and values."""
-    yield _linear(width, 2 * _WIDENING * width, num_rows=num_rows)
-    yield _linear(_WIDENING * width, width, num_rows=num_rows)
+    yield linear_piece(width, 2 * _WIDENING * width, num_rows=num_rows)
+    yield linear_piece(_WIDENING * width, width, num_rows=num_rows)
 
 
-def _linear(inputs: int, outputs: int, *, num_rows: int, has_bias: bool = True) -> NetworkPart:
+def linear_piece(inputs: int, outputs: int, *, num_rows: int, has_bias: bool = True) -> NetworkPart:
+    """A layer of products, over so many rows."""
     weights = inputs * outputs
     return NetworkPart(LINEAR, weights + (outputs if has_bias else 0), 2 * num_rows * weights)
 
 
 def _convolution(
-    model: Diffusion, inputs: int, outputs: int, *, level: int, kernel: int = _KERNEL
+    model: DenoisingUNet, inputs: int, outputs: int, *, level: int, kernel: int = _KERNEL
 ) -> NetworkPart:
     """A convolution whose output has the side of `level`."""
     weights = kernel * inputs * outputs
@@ -218,5 +249,5 @@ def _convolution(
     )
 
 
-def _area(model: Diffusion, level: int) -> int:
+def _area(model: DenoisingUNet, level: int) -> int:
     return math.prod(model.sides(level))

@@ -22,7 +22,6 @@ from foretrace.operators import (
     operator_class,
     work_of,
 )
-from foretrace.workload.models.diffusion import pieces
 from foretrace.workload.models.parameters import (
     ATTENTION,
     BOTTOM,
@@ -192,7 +191,7 @@ def flops(
     if isinstance(model, Recommender):
         return _plain(_of_recommender(model), "sample")
     counts: Counter[str] = Counter()
-    for piece in pieces(model):
+    for piece in model.pieces():
         counts[piece.part] += piece.flops
     return _plain(dict(counts), "denoising step")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from foretrace.base import Document
-from foretrace.workload.models.diffusion import Diffusion
-from foretrace.workload.models.entries import EntryField, EntryKind
+from foretrace.workload.models.diffusion import DenoisingUNet
+from foretrace.workload.models.diffusion_transformer import DiT
+from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
@@ -35,9 +38,18 @@ NETWORK_FIELDS = (
     EntryField("cross_layers", EntryKind.COUNT, "cross layers"),
     EntryField("cross_rank", EntryKind.COUNT, "rank of a cross layer"),
 )
-UNET_FIELDS = (
+_CHANNEL_FIELDS = (
     EntryField("in_channels", EntryKind.COUNT, "channels of a latent", is_required=True),
     EntryField("out_channels", EntryKind.COUNT, "channels of its noise", is_required=True),
+)
+_INPUT_FIELDS = (
+    EntryField("text_width", EntryKind.COUNT, "numbers of a text token", is_required=True),
+    EntryField("text_tokens", EntryKind.COUNT, "tokens of the text", is_required=True),
+    EntryField("height", EntryKind.COUNT, "of the latent", is_required=True),
+    EntryField("width", EntryKind.COUNT, "of the latent", is_required=True),
+)
+UNET_FIELDS = (
+    *_CHANNEL_FIELDS,
     EntryField("channels", EntryKind.COUNTS, "channels of each level", is_required=True),
     EntryField(
         "blocks_per_level",
@@ -47,16 +59,33 @@ UNET_FIELDS = (
         high=_MOST,
     ),
     EntryField(
-        "attention", EntryKind.COUNTS, "1 for each level with attention", is_required=True, low=0
+        "attention", EntryKind.COUNTS, "blocks of attention of each level", is_required=True, low=0
     ),
+    EntryField("added_width", EntryKind.COUNT, "numbers of what is added to the step's", low=0),
     EntryField("heads", EntryKind.COUNT, "heads of attention"),
     EntryField("head_size", EntryKind.COUNT, "numbers of a head, where heads follow from it"),
-    EntryField("text_width", EntryKind.COUNT, "numbers of a text token", is_required=True),
-    EntryField("text_tokens", EntryKind.COUNT, "tokens of the text", is_required=True),
-    EntryField("height", EntryKind.COUNT, "of the latent", is_required=True),
-    EntryField("width", EntryKind.COUNT, "of the latent", is_required=True),
+    *_INPUT_FIELDS,
     EntryField("frames", EntryKind.COUNT, "frames of a clip"),
     EntryField("time_layers", EntryKind.FLAG, "attention and convolutions over time"),
+)
+PATCHED_FIELDS = (
+    *_CHANNEL_FIELDS,
+    *_INPUT_FIELDS,
+    EntryField("patch", EntryKind.COUNT, "side of a token's part of the latent", is_required=True),
+    EntryField("heads", EntryKind.COUNT, "heads of attention", is_required=True),
+    EntryField("head_size", EntryKind.COUNT, "numbers of a head", is_required=True),
+    EntryField(
+        "joint_layers",
+        EntryKind.COUNT,
+        "layers with weights for patches and for the text",
+        is_required=True,
+        high=_MOST,
+    ),
+    EntryField("single_layers", EntryKind.COUNT, "layers with one set", low=0, high=_MOST),
+    EntryField("pooled_width", EntryKind.COUNT, "numbers of the text in all", is_required=True),
+    EntryField("guidance", EntryKind.FLAG, "the network is told how closely to keep to the text"),
+    EntryField("query_key_norm", EntryKind.FLAG, "a norm over each head's query and key"),
+    EntryField("rotary", EntryKind.FLAG, "positions turn queries and keys"),
 )
 TOTAL_FIELDS = (
     EntryField("parameters", EntryKind.AMOUNT, "all parameters", is_required=True),
@@ -118,12 +147,14 @@ def _spread(file: ModelFile, key: str, counts: tuple[int, ...], num_tables: int)
     return counts
 
 
-def read_diffusion(document: Document) -> Diffusion:
+def read_diffusion(document: Document) -> DenoisingUNet | DiT:
     """The diffusion network that a file describes.
 
     Raises:
         WorkloadError: if the file is wrong.
     """
+    if "patched" in document.table:
+        return _read_patched(ModelFile(document, {"patched": PATCHED_FIELDS}))
     file = ModelFile(document, {"unet": UNET_FIELDS})
     found = file["unet"]
     levels, attention = found.counts("channels"), found.counts("attention")
@@ -135,27 +166,51 @@ def read_diffusion(document: Document) -> Diffusion:
     has_time = found.flag("time_layers")
     if has_time and not found.count("head_size"):
         raise file.refused("[unet] has time_layers and needs a head_size for them")
-    return Diffusion(
-        name=document.name,
-        title=file.title,
-        in_channels=found.count("in_channels"),
-        out_channels=found.count("out_channels"),
+    return DenoisingUNet(
+        **_latent(file, found),
         channels=levels,
         blocks_per_level=found.count("blocks_per_level"),
-        has_attention=tuple(bool(each) for each in attention),
-        head_size=found.count("head_size"),
-        num_heads=found.count("heads"),
-        text_width=found.count("text_width"),
-        text_tokens=found.count("text_tokens"),
-        height=found.count("height"),
-        width=found.count("width"),
-        frames=found.count("frames", 1),
+        attention_depths=attention,
+        added_width=found.count("added_width"),
         has_time_layers=has_time,
-        published=file.published,
-        entries=file.entries,
-        parent=document.parent,
-        path=document.path,
     )
+
+
+def _read_patched(file: ModelFile) -> DiT:
+    found = file["patched"]
+    patch, sides = found.count("patch"), (found.count("height"), found.count("width"))
+    if any(side % patch for side in sides):
+        raise file.refused(
+            f"[patched] has patches of {patch} in a latent of {sides[0]} x {sides[1]}: give sides "
+            "that they divide"
+        )
+    return DiT(
+        **_latent(file, found),
+        patch=patch,
+        joint_layers=found.count("joint_layers"),
+        single_layers=found.count("single_layers"),
+        pooled_width=found.count("pooled_width"),
+        has_guidance=found.flag("guidance"),
+        has_query_key_norm=found.flag("query_key_norm"),
+        has_rotary=found.flag("rotary"),
+    )
+
+
+def _latent(file: ModelFile, found: Entries) -> dict[str, Any]:
+    """What every diffusion network states."""
+    document = file.document
+    counts = ("in_channels", "out_channels", "head_size", "text_width", "text_tokens")
+    return {
+        **{key: found.count(key) for key in (*counts, "height", "width")},
+        "num_heads": found.count("heads"),
+        "frames": found.count("frames", 1),
+        "name": document.name,
+        "title": file.title,
+        "published": file.published,
+        "entries": file.entries,
+        "parent": document.parent,
+        "path": document.path,
+    }
 
 
 def read_totals(document: Document) -> TotalsOnly:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Plain
-from foretrace.workload.models.diffusion import Diffusion, pieces
+from foretrace.workload.models.diffusion import DenoisingUNet, Diffusion
+from foretrace.workload.models.diffusion_transformer import DiT
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.models.transformer import (
@@ -27,7 +28,7 @@ from foretrace.workload.models.transformer import (
     Transformer,
 )
 
-Model = Transformer | Recommender | Diffusion | TotalsOnly
+Model = Transformer | Recommender | DenoisingUNet | DiT | TotalsOnly
 
 EMBEDDING = "embedding"
 POSITIONS = "positions"
@@ -89,7 +90,7 @@ def parameters(model: Model) -> Parameters:
         return _dense(_of_recommender(model))
     if isinstance(model, Diffusion):
         counts: Counter[str] = Counter()
-        for piece in pieces(model):
+        for piece in model.pieces():
             counts[piece.part] += piece.parameters
         return _dense(counts)
     active = model.parameters if model.active_parameters is None else model.active_parameters

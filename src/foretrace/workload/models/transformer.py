@@ -260,6 +260,7 @@ class Transformer:
     entries: tuple[Entry, ...]  # all statements with their sources
     parent: str  # the description it extends; "" if none
     path: Path | None  # `None`: it was not read from a file
+    picture_tokens: int = 0  # of a picture that it makes token by token; 0: it makes none
 
     kind = "transformer"
 

@@ -31,6 +31,7 @@ SHAPE_FIELDS = (
     EntryField("hidden", EntryKind.COUNT, "numbers of a token between layers", is_required=True),
     EntryField("vocabulary", EntryKind.COUNT, "tokens known, padding included"),
     EntryField("context", EntryKind.COUNT, "longest sequence it is made for"),
+    EntryField("picture_tokens", EntryKind.COUNT, "of a picture made token by token", low=0),
     EntryField("positions", EntryKind.CHOICE, "how they enter", choices=tuple(Positions)),
     EntryField("norm", EntryKind.CHOICE, "kind of norm", choices=tuple(Norm)),
     EntryField(
@@ -164,6 +165,7 @@ def read_transformer(document: Document) -> Transformer:
         ties_embeddings=shape.flag("tied_embeddings"),
         caps_logits=shape.flag("capped_logits"),
         num_prediction_modules=shape.count("prediction_modules"),
+        picture_tokens=shape.count("picture_tokens"),
         published=file.published,
         entries=file.entries,
         parent=document.parent,

@@ -146,8 +146,9 @@ def completions(
 def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | None) -> PlanDraft:
     """The draft with what follows from the model and the number of ranks."""
     if not draft.states("global_batch") and draft.sizes.passes is None:
-        many = {Recommender: ("samples", 65_536), Diffusion: ("images", 2_048)}
-        what, count = many.get(type(model), ("sequences", 2_048))
+        what, count = ("images" if isinstance(model, Diffusion) else "sequences"), 2_048
+        if isinstance(model, Recommender):
+            what, count = "samples", 65_536
         raise WorkloadError(
             f"the plan does not say how many {what} a step has: state global_batch "
             f"(--global-batch {count}), as in global_batch = {count} of [batch] in a plan's file"
