@@ -11,6 +11,7 @@ from foretrace.base import ModelError, WorkloadError
 from foretrace.machine import load_machine
 
 SCRIPTS = Path(__file__).parents[1] / "capture" / "world" / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytest.importorskip("torch")
 
@@ -61,4 +62,26 @@ def test_a_world_of_10_000_runs_its_roles_alone_and_writes_its_files_once(tmp_pa
     )
 
     assert [one.num_ranks for one in found.roles] == [10_000]
-    assert (tmp_path / "log").read_text().split() == ["0", "9999"]
+    assert sorted((tmp_path / "log").read_text().split()) == ["0", "9999"]
+
+
+def test_parameters_without_a_device_and_freed_gathers_are_no_memory(tmp_path: Path) -> None:
+    """Also what DTensor computes to learn shapes is none of the script's work."""
+    found = ft.run(
+        EXAMPLES / "llama-fsdp2-tp" / "train.py",
+        ("--size", "tiny", "--sequence", "16", "--tp", "2"),
+        world=64,
+        out=tmp_path,
+        machine=load_machine("dgx-h100"),
+        steps=1,
+        warmup=0,
+    )
+
+    (role,) = found.roles
+    whole_bytes = 4 * (2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 2 * 256 * 64 + 64)
+    assert whole_bytes / 64 < role.parameter_bytes < 1.1 * whole_bytes / 32
+    assert role.peak_bytes < whole_bytes
+    graph = ft.load(tmp_path).graph
+    ran = [graph.names[one] for one in graph.operator.tolist() if one >= 0]
+    assert ran.count("aten::_fused_rms_norm") in {5, 10}  # of launch and kernel
+    assert not ran.count("aten::rsqrt")

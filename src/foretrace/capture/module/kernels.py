@@ -34,9 +34,11 @@ def as_on_a_gpu(key: str = ON_META) -> Iterator[None]:
         library.impl("scaled_dot_product_attention", _attention, key)
         library.impl("dropout", _dropout, key)
         if hasattr(torch.ops.aten, "_fused_rms_norm_backward"):  # since PyTorch 2.9
-            # `Library.impl` refuses shapes for what a CPU takes apart; CUDA does not.
-            library.m.impl("_fused_rms_norm", "Meta", _rms_norm, False)  # noqa: FBT003
-            library.m.impl("_fused_rms_norm_backward", "Meta", _rms_norm_backward, False)  # noqa: FBT003
+            # `Library.impl` refuses shapes for what a CPU takes apart; CUDA does not. Tensors that
+            # pretend to be a CPU's are taken apart too, unless the CPU seems to have a kernel.
+            for backend in ("Meta", "CPU") if key == ON_FAKE_CPU else ("Meta",):
+                library.m.impl("_fused_rms_norm", backend, _rms_norm, False)  # noqa: FBT003
+                library.m.impl("_fused_rms_norm_backward", backend, _rms_norm_backward, False)  # noqa: FBT003
         yield
     finally:
         library._destroy()  # noqa: SLF001 - as PyTorch's own tests do

@@ -57,10 +57,10 @@ class KnownValues:
         """Do to values what an operator does to the tensors that stand for them."""
         import torch  # on demand: an optional dependency
 
-        outputs = list(tensors_in(result))
         inputs = list(tensors_in(given))
         is_known = all(one in self._values for one in inputs)
-        if is_known and outputs and all(map(_is_kept, outputs)) and _is_followed(func):
+        outputs = list(tensors_in(result)) if is_known else []
+        if outputs and all(map(_is_kept, outputs)) and _is_followed(func):
             args, kwargs = self._real(given[0]), self._real(dict(given[1]))
             try:
                 with torch.no_grad():

@@ -82,8 +82,9 @@ def roles_of(
             for rank in _stated(ranks, run.world_size):
                 add(rank)
             return _grouped(found, run.world_size, is_checked=False)
-        _follow_peers(0, found, add)
         last = run.world_size - 1
+        processes.start(last)  # beside the first: both are wanted in any case
+        _follow_peers(0, found, add)
         is_checked = False
         if last not in found:
             like = _speaker(found, last)
@@ -192,12 +193,12 @@ class _Processes:
 
     def role(self, rank: int) -> IssuedRole:
         """What a rank issued, once it has."""
-        self._start(rank)
+        self.start(rank)
         while not self._has_ended(rank):
             for other in list(self._started):
                 self._has_ended(other)
             for wanted in self._folder.glob("*.wanted"):
-                self._start(int(wanted.stem))
+                self.start(int(wanted.stem))
             time.sleep(_POLL_SECONDS)
         return read_role(role_path(self._folder, rank))
 
@@ -208,7 +209,8 @@ class _Processes:
                 one.process.kill()
                 one.process.wait()
 
-    def _start(self, rank: int) -> None:
+    def start(self, rank: int) -> None:
+        """Let a rank run, unless it does already."""
         if rank in self._started:
             return
         if self._progress is not None:

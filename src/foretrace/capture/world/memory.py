@@ -23,21 +23,19 @@ class StorageCount:
 
     def see(self, tensor: torch.Tensor) -> None:
         """A tensor that an operator returned."""
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or tensor.is_meta:  # that has no memory
             return
-        storage = tensor.untyped_storage()
+        self.see_storage(tensor.untyped_storage())
+
+    def see_storage(self, storage: torch.UntypedStorage) -> None:
+        """It was made, or resized, as FSDP does with what it gathers."""
         key = int(storage._cdata)  # noqa: SLF001 - as torch.multiprocessing compares them
         num_bytes = storage.nbytes()
-        known = self._alive.get(key)
-        if known is not None and known[1] == num_bytes:
-            return
-        if known is not None:  # resized, as FSDP does
-            self._bytes += num_bytes - known[1]
-            self._alive[key] = (known[0], num_bytes)
-        else:
+        reference, before = self._alive.get(key, (None, 0))
+        if reference is None:
             reference = weakref.ref(storage, lambda _: self._end(key))
-            self._alive[key] = (reference, num_bytes)
-            self._bytes += num_bytes
+        self._alive[key] = (reference, num_bytes)
+        self._bytes += num_bytes - before
         self._peak = max(self._peak, self._bytes)
 
     def end_step(self, optimizer: torch.optim.Optimizer) -> None:

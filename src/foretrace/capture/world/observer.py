@@ -34,6 +34,7 @@ _FUNCTIONAL = {
 }
 _TRANSFERS = {"send": "send", "recv_": "recv"}
 _WAIT = "_c10d_functional::wait_tensor"
+_DEVICE = torch.ops.prim.device.default  # what every operator asks tensors without memory
 
 
 class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -69,6 +70,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         """Run it, unless a tensor's own class comes first, and write it down."""
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
         if not all(map(_is_plain, types)):
             return NotImplemented
         kwargs = kwargs or {}
@@ -106,8 +109,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 *device_call(func, given, inputs=inputs, outputs=outputs),
                 host_ns=host_ns, measured_ns=measured_ns,
             )  # fmt: skip
-        for one in tensors_in(result):
-            self.memory.see(one)
+        if not func.is_view:
+            for one in tensors_in(result):
+                self.memory.see(one)
         return result
 
     def _c10d(

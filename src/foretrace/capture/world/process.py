@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed import device_mesh
+from torch.distributed.tensor import _sharding_prop
 from torch.optim import optimizer as optimizers
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -100,6 +101,7 @@ class WorldProcess:
             self._replace_groups(stack)
             self._replace_work(stack)
             self._follow_steps(stack)
+            self._follow_storages(stack)
             for name, value in stream_classes(self.journal).items():
                 stack.enter_context(patch.object(torch.cpu, name, value, create=True))
             if self.device == FAKE:
@@ -137,6 +139,19 @@ class WorldProcess:
                 continue
             stack.enter_context(patch.object(device_mesh.DeviceMesh, name, with_values))
         stack.enter_context(_patched_mesh())
+        propagator: Any = _sharding_prop.ShardingPropagator
+        shapes = self._unseen(propagator._propagate_tensor_meta_non_cached)  # noqa: SLF001
+        stack.enter_context(patch.object(propagator, "_propagate_tensor_meta_non_cached", shapes))
+
+    def _unseen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """DTensor learns shapes from operators on whole tensors: no work of the script."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self.observer.paused():
+                return function(*args, **kwargs)
+
+        return called
 
     def _with_values(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Numbers of ranks are real, whatever tensors are, and no work of the script."""
@@ -220,6 +235,18 @@ class WorldProcess:
         after = optimizers.register_optimizer_step_post_hook(self._end_update)
         stack.callback(before.remove)
         stack.callback(after.remove)
+
+    def _follow_storages(self, stack: ExitStack) -> None:
+        """FSDP frees what it gathered, and takes it again, without an operator."""
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: Any, *args: Any) -> Any:
+            result = resize(storage, *args)
+            if storage.device.type != "meta" or self.device == FAKE:
+                self.observer.memory.see_storage(storage)
+            return result
+
+        stack.enter_context(patch.object(torch.UntypedStorage, "resize_", resized))
 
     def _begin_update(self, *_given: object) -> None:
         self.journal.phase = OPTIMIZER

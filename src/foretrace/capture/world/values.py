@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -16,6 +15,8 @@ from foretrace.capture.module.known import KnownValues
 from foretrace.capture.module.signature import tensors_in
 from foretrace.capture.world.journal import Journal
 
+_MODES: Any = torch._C  # noqa: SLF001 - what is in no stub
+_get_mode, _FAKE = _MODES._get_dispatch_mode, _MODES._TorchDispatchModeKey.FAKE  # noqa: SLF001
 _SCALAR = "aten::_local_scalar_dense"
 _COUNTS = ("aten::bincount", "aten::histc")
 
@@ -41,7 +42,7 @@ class SubstitutedValues:
         Raises:
             WorkloadError: if it cannot return anything without values.
         """
-        if detect_fake_mode() is None:  # tensors that have values, for a while
+        if _get_mode(_FAKE) is None:  # tensors that have values, for a while
             return func(*args, **kwargs)
         name = str(func.name()).partition(".")[0]
         if name == _SCALAR:
