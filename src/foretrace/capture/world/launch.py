@@ -195,10 +195,9 @@ class _Processes:
         """What a rank issued, once it has."""
         self.start(rank)
         while not self._has_ended(rank):
-            for other in list(self._started):
-                self._has_ended(other)
             for wanted in self._folder.glob("*.wanted"):
                 self.start(int(wanted.stem))
+                self._has_ended(int(wanted.stem))
             time.sleep(_POLL_SECONDS)
         return read_role(role_path(self._folder, rank))
 
