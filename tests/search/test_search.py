@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import foretrace as ft
 from foretrace.base import MachineError, WorkloadError
 from foretrace.cost import Inflation, Substituted, rule_named
 from foretrace.estimate import estimate, run_units, software_costs
@@ -120,6 +121,17 @@ def test_the_best_under_rules_of_substitution_is_costed_under_them() -> None:
     costs = Substituted(software_costs(hardware), (rule_named("fp8"),), hardware.chip)
     again = estimate(model_named("llama3.2-1b"), found.best.plan, hardware, costs=costs)
     assert again.step_ns == found.best.step_ns
+
+
+def test_kernels_of_rules_hold_as_much_memory_as_edits_of_the_best_say() -> None:
+    found = small(rules=(rule_named("int8"),), limits=Limits(time_s=None, gap=0.5))
+
+    own = ft.estimate("llama3.2-1b", found.best.plan, "dgx-h100")
+    edited = own.edit(ft.Substitute("int8")).predict().memory
+    assert edited is not None
+    assert own.footprint is not None
+    assert found.best.peak_bytes == edited.after.peak.total
+    assert edited.after.peak.total > own.footprint.peak.total
 
 
 def test_a_gap_is_kept_to() -> None:

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
 
+import numpy as np
+
 from foretrace.base import NetworkUse, WorkloadError
-from foretrace.cost import CostModel, Inflation
+from foretrace.cost import (
+    CostModel,
+    Inflation,
+    SubstitutionRule,
+    node_operations,
+    offers_of,
+)
 from foretrace.estimate import estimate, unit_programs
 from foretrace.machine import Machine
 from foretrace.risk import DEFAULT_VARIATION, Sampling, Variation, estimated_steps, variation_named
@@ -27,10 +35,13 @@ from foretrace.workload import (
     PlanMemory,
     Transformer,
     UnitPrograms,
+    blocks_of_model,
     check_plan,
     completions,
+    plan_of_blocks,
     plan_table,
     schedule_of,
+    unit_layout,
 )
 
 NUM_LEADERS = 3  # that are simulated kernel by kernel
@@ -133,7 +144,9 @@ class ModelGround:
     inflation: Inflation
     variation: Variation | None = None  # of times; `None`: `risk steps`' own default
     network: NetworkUse = NetworkUse.PRIVATE  # when plans are simulated kernel by kernel
+    rules: tuple[SubstitutionRule, ...] = ()  # that the costs are under
     is_recorded: bool = False
+    _held: dict[Plan, int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def names(self) -> tuple[str, str]:
@@ -154,7 +167,19 @@ class ModelGround:
         return PlanMemory(self.model, chip=self.machine.chip)
 
     def _peak_bytes(self, plan: Plan) -> int:
-        return int(self._memory.stage_bytes(plan).max())
+        return int(self._memory.stage_bytes(plan).max()) + self._workspace_bytes(plan)
+
+    def _workspace_bytes(self, plan: Plan) -> int:
+        """What kernels of rules hold besides at most, one after the other in one buffer."""
+        if not self.rules:
+            return 0
+        work = plan_of_blocks(plan)
+        if work not in self._held:
+            graph = unit_layout(blocks_of_model(self.model, work), work).fragments.graph
+            operations, _ = node_operations(graph, np.flatnonzero(graph.is_device))
+            offers = offers_of(self.rules, operations, self.machine.chip)
+            self._held[work] = max((one.workspace_bytes for one in offers if one), default=0)
+        return self._held[work]
 
     @property
     def num_timed(self) -> int:
@@ -208,6 +233,9 @@ class ModelGround:
             inflation=self.inflation,
             network=self.network,
         )
+        if found.footprint is not None:
+            memory = found.footprint.with_buffer(self._workspace_bytes(plan))
+            found = replace(found, footprint=memory)
         return Looked.of(found, number=number, unit_ns=unit_ns)
 
     def question(self, plans: Sequence[Plan]) -> dict[str, object]:

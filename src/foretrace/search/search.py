@@ -28,11 +28,7 @@ from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, ask
 from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Limits, Progress, Rung, SearchClock
-from foretrace.search.space import (
-    Listed,
-    columns_of,
-    plan_space,
-)
+from foretrace.search.space import Listed, columns_of, plan_space
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.search.variables import SpaceLimits
 from foretrace.software import TrainingSoftware
@@ -110,6 +106,7 @@ def searched(
         inflation=inflation or Inflation(),
         variation=variation,
         network=network,
+        rules=tuple(rules),
     )
     return searched_on(
         ground,
