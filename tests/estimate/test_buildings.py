@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace.base import MachineError
 from foretrace.cost import Inflation
-from foretrace.machine import load_machine
+from foretrace.machine import Machine, links_of, load_machine
 
 RANKS, STAGES, COPIES = 128, 2, 8
 MICROBATCHES, SEQUENCE, WIDTH = 8, 65_536, 4_096
@@ -71,3 +73,65 @@ def test_pipeline_across_beats_data_across_until_the_link_is_what_the_closed_for
     below, above = turns_at / 1.02, turns_at * 1.02
     assert step_ns(folder, "data", below) < step_ns(folder, "pipeline", below)
     assert step_ns(folder, "data", above) > step_ns(folder, "pipeline", above)
+
+
+def uneven(folder: Path, sizes: str) -> Machine:
+    """Hosts in buildings of so many chips."""
+    path = folder / "uneven.toml"
+    path.write_text(
+        'kind = "machine"\nhost = "dgx-h100"\n'
+        '[[tiers]]\nname = "host"\nkind = "scale-up"\nranks = 8\n'
+        '[[tiers]]\nname = "building"\nkind = "building"\nranks = 64\nlatency = "2 us"\n'
+        f'[[tiers]]\nname = "region"\nkind = "region"\nranks = 96\nsizes = {sizes}\n'
+        'latency = "2 us"\noversubscription = "7:1"\n',
+        encoding="utf-8",
+    )
+    return load_machine(path)
+
+
+def test_buildings_of_other_sizes_hold_ranks_one_after_the_other(folder: Path) -> None:
+    machine = uneven(folder, "[32, 64]")
+
+    assert machine.num_ranks == 96
+    assert machine.places(np.arange(96)).tolist() == [*range(32), *range(64, 128)]
+    assert [tier.name for tier in machine.tiers_spanned((0, 31))] == ["building"]
+    assert [tier.name for tier in machine.tiers_spanned((31, 32))] == ["region"]
+    assert [tier.name for tier in machine.tiers_spanned((32, 95))] == ["building"]
+    with pytest.raises(ValueError, match="outside"):
+        machine.tiers_spanned((0, 96))
+    links = links_of(machine)
+    out = links.bytes_per_ns[links.first_link[4] : links.first_link[5]]
+    assert out == pytest.approx([32 * CARD / 7, 64 * CARD / 7])
+    assert links.num_filled(0) == 96
+
+
+def test_a_ring_over_uneven_buildings_goes_at_the_speed_of_the_smaller_ones_uplink(
+    folder: Path,
+) -> None:
+    keys = {
+        "tp": 8, "dp": 12, "global_batch": 12, "sequence": 512, "recompute": "full",
+        "sharding.level": "none", "overlap.gradients": False,
+    }  # fmt: skip
+
+    def step(sizes: str, network: str, *, folded: bool = True) -> int:
+        machine = uneven(folder, sizes)
+        found = ft.estimate(
+            "llama3-8b", keys, machine, network=network, folded=folded,
+            inflation=Inflation(otherwise=1.0),
+        )  # fmt: skip
+        return found.step_ns
+
+    # of every rank's eighth of the gradients, eight rings at once over the narrowest uplink
+    across = [8 * CARD * sizes / 8 / 7 for sizes in (32, 48)]
+    moved = 2 * 11 / 12 * 8_030_261_248 / 8 * 4 * 8
+    apart = step("[64, 32]", "shared") - step("[48, 48]", "shared")
+    assert apart == pytest.approx(moved / across[0] - moved / across[1], rel=0.02)
+    assert step("[64, 32]", "shared", folded=False) == pytest.approx(
+        step("[64, 32]", "shared"), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("sizes", ["[64, 30]", "[96]", "[64, 64]", "[]", '["64", 32]'])
+def test_sizes_that_are_none_are_refused(folder: Path, sizes: str) -> None:
+    with pytest.raises(MachineError, match="sizes"):
+        uneven(folder, sizes)

@@ -12,7 +12,7 @@ from foretrace.base import NetworkUse, SimulationError, WorkloadError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.degraded_links import slow_links
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
-from foretrace.estimate.link_traffic import sharing_of, unshared
+from foretrace.estimate.link_traffic import sharing_of, unshared, with_widest_groups
 from foretrace.estimate.nearest import nearest_plans
 from foretrace.estimate.shared_links import shared_links
 from foretrace.estimate.step_time import (
@@ -115,6 +115,7 @@ def estimate(
         laid_out = recommender_layout(model, plan)
     else:
         laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
+    laid_out = with_widest_groups(laid_out, machine)
     known = software or load_software(UNKNOWN_SOFTWARE)
     is_shared = network is NetworkUse.SHARED
     costs_of = None if costs is not None else partial(software_costs, software=known)

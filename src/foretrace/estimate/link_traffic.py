@@ -174,8 +174,12 @@ class _Loads:
         self.links = links
         self.kinds: list[CollectiveLoads] = []
         self._known: dict[tuple[str, bytes, int, bool], int] = {}
-        self._label = links.level.copy()
-        self._next = len(links.levels)
+        # Of one level, and where buildings differ as wide as each other.
+        kinds = np.stack([links.level.astype(np.float64), links.bytes_per_ns])
+        self._label: Int64s = (
+            np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        )
+        self._next = int(self._label.max(initial=0)) + 1
 
     def place(self, name: str, groups: Int64s, way: int, *, by_tree: bool) -> int:
         """Number of a kind of exchange."""
@@ -304,6 +308,39 @@ def _may_be_crowded(link: Int64s, share: Float64s, lane: Int64s, num_links: int)
     np.maximum.at(most, place.reshape(-1), share)
     crowd: Bools = np.bincount(found[0], most, num_links) > _FULL
     return crowd
+
+
+def with_widest_groups(laid_out: LaidOut, machine: Machine) -> LaidOut:
+    """A folded job on buildings of other sizes, whose exchanges are those of the widest group.
+
+    Groups that do the same there do not all lie alike, and all wait for the slowest: that over most
+    instances of a tier, the outermost first, then with the fewest members in one of them.
+    """
+    if not (machine.sizes and laid_out.is_folded):
+        return laid_out
+    graph = laid_out.graph
+    makes = tuple(
+        replace(one, ranks=tuple(rows[_widest(machine.places(rows), machine)].tolist()))
+        for one, rows in zip(
+            graph.collectives.makes, alike_groups(graph, laid_out.plan), strict=True
+        )
+    )
+    collectives = replace(graph.collectives, makes=makes)
+    return replace(laid_out, graph=replace(graph, collectives=collectives))
+
+
+def _widest(places: Int64s, machine: Machine) -> int:
+    """Row of the widest group, the first of alike ones."""
+    keys: list[Int64s] = []
+    row = np.arange(len(places))[:, None]
+    for tier in machine.tiers[-2::-1]:
+        own = row * machine.tiers[-1].num_ranks + places // tier.num_ranks
+        found, count = np.unique(own, return_counts=True)
+        group = found // machine.tiers[-1].num_ranks
+        fewest = np.full(len(places), places.shape[1])
+        np.minimum.at(fewest, group, count)
+        keys += [-np.bincount(group), fewest]
+    return int(np.lexsort(keys[::-1])[0])
 
 
 def sharing_of(

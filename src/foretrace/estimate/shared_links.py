@@ -110,7 +110,7 @@ def shared_links(
             LinkUse(
                 links=one.name,
                 tier=one.tier,
-                num_links=one.num_links,
+                num_links=found.links.num_filled(2 * at),
                 bytes_per_ns=one.bytes_per_ns,
                 busy_share=min(float(busy[at]), 1.0),
                 crowded_ns=round(crowded[at] / count),

@@ -62,18 +62,38 @@ class MachineLinks:
     def bytes_per_ns(self) -> Float64s:
         """Of every link, float64[links]."""
         each = [level.bytes_per_ns for level in self.levels]
-        return np.repeat(each, [level.num_links for level in self.levels])
+        return np.repeat(each, [level.num_links for level in self.levels]) * self._filled
 
     @property
     def full_bytes_per_ns(self) -> Float64s:
         """Of every link, if no tier had less than its members' cards; float64[links]."""
         each = [level.bytes_per_ns * level.oversubscription for level in self.levels]
-        return np.repeat(each, [level.num_links for level in self.levels])
+        return np.repeat(each, [level.num_links for level in self.levels]) * self._filled
+
+    @property
+    def _filled(self) -> Float64s:
+        """Of the places behind every link, the share in which there is a chip; float64[links].
+
+        Where a building has fewer chips, what leads out of it is narrower.
+        """
+        found = np.ones(self.num_links)
+        if self.machine.sizes:
+            inside = self.machine.tiers[-2].num_ranks
+            filled = np.repeat(np.array(self.machine.sizes) / inside, self.num_planes)
+            found[-2 * len(filled) :] = np.tile(filled, 2)
+        return found
 
     @property
     def level(self) -> Int64s:
         """Place in `levels` of every link, int64[links]."""
         return np.repeat(np.arange(len(self.levels)), [one.num_links for one in self.levels])
+
+    def num_filled(self, level: int) -> int:
+        """Links of a level behind which there is a chip."""
+        one, machine = self.levels[level], self.machine
+        if not machine.sizes or level >= len(self.levels) - 2:
+            return one.num_links
+        return one.num_links * machine.num_ranks // machine.tiers[-1].num_ranks
 
     def widened(self, factor: Float64s) -> MachineLinks:
         """The same links, of every level so many times as wide; float64[levels]."""
@@ -130,10 +150,11 @@ def links_of(machine: Machine) -> MachineLinks:
         MachineError: if a host's chips do not make whole scale-up domains of it.
     """
     host, tiers = machine.host, machine.tiers
+    num_places = tiers[-1].num_ranks
     num_cards = host.num_chips if host.num_nics is None else min(host.num_nics, host.num_chips)
     rails = {tier.num_rails for tier in tiers[1:] if tier.num_rails is not None}
     num_planes = min(min(rails, default=1), host.num_chips)
-    if machine.num_ranks % host.num_chips:
+    if machine.num_ranks % host.num_chips or num_places % host.num_chips:
         raise MachineError(
             f"machine {machine.name!r} has {machine.num_ranks} chips, which is no whole number of "
             f"hosts of {host.num_chips}: its links cannot be told"
@@ -142,13 +163,13 @@ def links_of(machine: Machine) -> MachineLinks:
     card_tier = next(beyond, len(tiers))
     levels = []
     for at, tier in enumerate(tiers):
-        name, inside = "ports", machine.num_ranks
+        name, inside = "ports", num_places
         if at == card_tier:
-            name, inside = "cards", machine.num_ranks // host.num_chips * num_cards
+            name, inside = "cards", num_places // host.num_chips * num_cards
         elif at > card_tier:
             name = f"uplinks of {tiers[at - 1].name}"
-            inside = machine.num_ranks // tiers[at - 1].num_ranks * num_planes
-        each = tier.bytes_per_ns / tier.oversubscription * machine.num_ranks / inside
+            inside = num_places // tiers[at - 1].num_ranks * num_planes
+        each = tier.bytes_per_ns / tier.oversubscription * num_places / inside
         levels += [
             LinkLevel(name, tier.name, way, inside, each, tier.oversubscription) for way in LinkWay
         ]

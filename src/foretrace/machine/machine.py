@@ -6,11 +6,12 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import MOST_RANKS, Citation, Document, MachineError
+from foretrace.base import MOST_RANKS, Citation, Document, Int64s, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
     DataSheet,
@@ -26,7 +27,7 @@ from foretrace.machine.figures import (
 )
 from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.host import Host, host_names, load_host
-from foretrace.machine.tiers import Tier, TierKind, tiers_spanned
+from foretrace.machine.tiers import Tier, TierKind, check_nesting, instance_sizes, tiers_spanned
 from foretrace.machine.units import QuantityKind
 
 TIER_FIELDS = (
@@ -57,7 +58,7 @@ TIER_FIELDS = (
 # Light in glass of a refractive index of 1.468 (Corning SMF-28, at 1,550 nm).
 _FIBRE_NS_PER_METRE = 1.468 / 0.299792458
 _KEYS = ("kind", "title", "host", "sources", "tiers")
-_TIER_TEXTS = ("name", "kind", "technology")
+_TIER_TEXTS = ("name", "kind", "technology", "sizes")
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,6 +74,9 @@ class Machine(DataSheet):
     figures: tuple[Figure, ...]  # of the tiers; the host and the chip have their own
     parent: str
     path: Path
+    # Chips of each instance of the last tier but one, where they differ: buildings of a region.
+    # Places are counted as if each were as large as the tier says, and the last of some are empty.
+    sizes: tuple[int, ...] = ()
 
     @property
     def statements(self) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
@@ -90,13 +94,16 @@ class Machine(DataSheet):
             self.tiers,
             Column("name", "tier", Unit.WORD),
             Column("kind", value=lambda tier: f"{tier.kind.value} {tier.technology}".strip()),
-            Column("num_ranks", "chips"),
+            Column("num_ranks", "chips", value=self._num_ranks_of),
             Column("bytes_per_ns", "GB/s", Unit.GIGABYTES_PER_S),
             Column("shared_bytes_per_ns", "share", Unit.GIGABYTES_PER_S),
             Column("latency_ns", "one message", Unit.NS),
             Column("num_rails"),
             title="tiers: GB/s of one chip in one direction; share: while all send",
         )
+
+    def _num_ranks_of(self, tier: Tier) -> int:
+        return self.num_ranks if tier is self.tiers[-1] else tier.num_ranks
 
     @property
     def chip(self) -> Chip:
@@ -116,7 +123,17 @@ class Machine(DataSheet):
     @property
     def num_ranks(self) -> int:
         """Chips of the whole machine."""
-        return self.tiers[-1].num_ranks
+        return sum(self.sizes) or self.tiers[-1].num_ranks
+
+    def places(self, ranks: Int64s) -> Int64s:
+        """Where ranks stand, of any shape: one after the other, but where places are empty."""
+        if not self.sizes:
+            return ranks
+        ends = np.cumsum(self.sizes)
+        at = np.searchsorted(ends, ranks, side="right")
+        starts = np.append(0, ends)  # who lies outside stays outside
+        found: Int64s = ranks - starts[at] + at * self.tiers[-2].num_ranks
+        return found
 
     def tiers_spanned(
         self, ranks: Sequence[int], placement: Sequence[int] | None = None
@@ -130,6 +147,8 @@ class Machine(DataSheet):
         Raises:
             ValueError: for a rank without a place, or a place outside the machine.
         """
+        if placement is None and self.sizes:
+            ranks = self.places(np.asarray(ranks, np.int64)).tolist()
         return tiers_spanned(self.tiers, ranks, placement)
 
     def tier_of_group(
@@ -258,7 +277,10 @@ def _machine(found: Document, folders: Sequence[Path]) -> Machine:
         raise MachineError(f"{found.where} has no [[tiers]]: write one for each network level")
     read = [_tier(entry, host, sources=sources, where=found.where) for entry in entries]
     tiers = tuple(tier for tier, _ in read)
-    _check_nesting(tiers, found.where)
+    sizes = instance_sizes(as_table(entries[-1], found.where).get("sizes"), tiers, found.where)
+    if sizes:
+        tiers = (*tiers[:-1], replace(tiers[-1], num_ranks=len(sizes) * tiers[-2].num_ranks))
+    check_nesting(tiers, found.where)
     return Machine(
         name=found.name,
         title=found.text("title", found.name),
@@ -267,6 +289,7 @@ def _machine(found: Document, folders: Sequence[Path]) -> Machine:
         figures=tuple(figure for _, figures in read for figure in figures),
         parent=found.parent,
         path=found.path,
+        sizes=sizes,
     )
 
 
@@ -323,16 +346,6 @@ def _host_bandwidth(host: Host, kind: TierKind, place: str) -> float:
             "add one of them"
         )
     return found
-
-
-def _check_nesting(tiers: Sequence[Tier], where: str) -> None:
-    for inner, outer in pairwise(tiers):
-        if outer.num_ranks <= inner.num_ranks or outer.num_ranks % inner.num_ranks:
-            raise MachineError(
-                f"tier {outer.name!r} of {where} has {outer.num_ranks} ranks, which is no multiple "
-                f"of the {inner.num_ranks} of {inner.name!r} inside it: "
-                "list tiers from the inside out, each a whole number of the one before"
-            )
 
 
 Description = Chip | Host | Machine
@@ -417,7 +430,9 @@ def _half_peak(chip: Chip) -> float | None:
 
 def _tiers_text(machine: Machine) -> str:
     tiers = (
-        f"{tier.name} {tier.num_ranks} at {tier.shared_bytes_per_ns:.3g}" for tier in machine.tiers
+        f"{tier.name} {machine.num_ranks if tier is machine.tiers[-1] else tier.num_ranks} at "
+        f"{tier.shared_bytes_per_ns:.3g}"
+        for tier in machine.tiers
     )
     return ", ".join(tiers)
 

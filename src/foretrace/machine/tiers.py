@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from foretrace.answer import Plain
+from foretrace.base import MachineError
 
 
 class TierKind(StrEnum):
@@ -90,3 +92,43 @@ def _places(
     if len(set(places)) < len(places):
         raise ValueError("two ranks of the group have the same place")
     return places
+
+
+def instance_sizes(stated: object, tiers: Sequence[Tier], where: str) -> tuple[int, ...]:
+    """Chips of each instance of the tier inside the outermost; none where nothing is stated.
+
+    Raises:
+        MachineError: if they do not fit the tiers.
+    """
+    if stated is None:
+        return ()
+    has_hosts = len(tiers) > 2  # noqa: PLR2004  inside what differs
+    largest, step = (tiers[-2].num_ranks, tiers[-3].num_ranks) if has_hosts else (0, 1)
+    if (
+        not isinstance(stated, list)
+        or not stated
+        or not all(isinstance(one, int) and 0 < one <= largest for one in stated)
+        or any(one % step for one in stated)
+        or sum(stated) != tiers[-1].num_ranks
+    ):
+        raise MachineError(
+            f"tier {tiers[-1].name!r} of {where} has sizes {stated!r}: expected are chips of each "
+            f"instance inside it, each up to {largest}, a multiple of {step}, and "
+            f"{tiers[-1].num_ranks} in all, as its ranks say"
+        )
+    return tuple(stated)
+
+
+def check_nesting(tiers: Sequence[Tier], where: str) -> None:
+    """Refuse tiers that do not hold a whole number of those inside.
+
+    Raises:
+        MachineError: naming the tier.
+    """
+    for inner, outer in pairwise(tiers):
+        if outer.num_ranks <= inner.num_ranks or outer.num_ranks % inner.num_ranks:
+            raise MachineError(
+                f"tier {outer.name!r} of {where} has {outer.num_ranks} ranks, which is no multiple "
+                f"of the {inner.num_ranks} of {inner.name!r} inside it: "
+                "list tiers from the inside out, each a whole number of the one before"
+            )

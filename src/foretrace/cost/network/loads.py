@@ -50,6 +50,7 @@ def collective_loads(
         by_tree: go up and down trees of hosts, where groups have as many members on each.
     """
     kind = collective_named(name) or CollectiveKind.ALL_TO_ALL
+    groups = links.machine.places(groups)
     loads = partial(_loads, kind, name, links=links, is_upward=is_upward, by_tree=by_tree)
     own = loads(groups[:1])
     rows = loads(groups) if len(groups) > 1 else own

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from foretrace.machine import Machine, Tier
 
 
@@ -60,6 +62,8 @@ def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
         ValueError: for an empty group, or a place outside the machine.
     """
     spanned = {tier.name for tier in machine.tiers_spanned(places)}
+    if machine.sizes:
+        places = machine.places(np.asarray(places, np.int64)).tolist()
     per_domain = Counter(_instances(places, machine.tiers[0]))
     levels = tuple(
         _level(places, inner, tier)

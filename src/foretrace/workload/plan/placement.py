@@ -78,8 +78,9 @@ def describe_placement(plan: Plan, machine: Machine) -> Placement:
 def _span(plan: Plan, machine: Machine, group: Group) -> Span:
     groups = groups_of(plan, group)
     names = [tier.name for tier in machine.tiers]
+    places = machine.places(groups)
     counts = [np.full(len(groups), groups.shape[1])]
-    counts += [_num_instances(groups, tier.num_ranks) for tier in machine.tiers]
+    counts += [_num_instances(places, tier.num_ranks) for tier in machine.tiers]
     # bool[tiers, groups]: some ranks that were apart inside the tier are together in it.
     uses = np.array([inside > here for inside, here in pairwise(counts)])
     num_from_here_out = np.cumsum(uses[::-1], axis=0)[::-1]
