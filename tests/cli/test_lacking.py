@@ -44,3 +44,17 @@ def test_a_whole_run_lacks_nothing(run: Run, traces: Path) -> None:
 
     assert "lacking" not in done.err
     assert "lacks" not in json.loads(done.out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["breakdown", "idle", "stragglers", "operators", "critical-path", "stalls", "risk steps"],
+)
+def test_no_answer_is_made_of_files_without_times(run: Run, repository: Path, command: str) -> None:
+    traces = repository / "examples" / "cpu-llama-tp2-dp2" / "traces"
+
+    done = run(*command.split(), traces / "rank0.et.json.gz")
+
+    assert done.code == 1
+    assert done.out == ""
+    assert "rank0.et.json.gz says how long nothing took" in done.err

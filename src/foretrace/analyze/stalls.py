@@ -307,7 +307,7 @@ class Stalls(Answer):
         return (
             "Usual is the median of the same call at the same place of the step, on other ranks "
             "and in other steps, or of its call site; a stall takes 1 ms more and lies 3.5 "
-            "deviations outside. It begins `at` after its rank's own mark of the step. What a "
+            "deviations outside. `at` is its begin, since its rank's own mark of the step. What a "
             "thread lost its core for, or which lock or page it waited for, no recording tells."
         )
 

@@ -164,6 +164,7 @@ def steps(
                     "--documents and --expert-load are for a plan: a recording has its own"
                 )
             job = Reading(no_cache=no_cache, workers=workers).job(paths, doing)
+            job.check_times("sample")
             models = _learnt(learn_from, doing, no_cache=no_cache, workers=workers)
             doing.now("sampling steps")
             found = recorded_steps(job.graph, models, sampling, title=job.title)

@@ -78,6 +78,7 @@ def read_from(paths: list[str]) -> Iterator[list[str]]:
 
 def timeline_of(job: Job, doing: ProgressLine, *, is_replayed: bool) -> Timeline:
     """The job's replay, or what was measured."""
+    job.check_times("replay" if is_replayed else "measure")
     if not is_replayed:
         return job.measured
     doing.now("replaying")

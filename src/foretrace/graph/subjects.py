@@ -32,6 +32,10 @@ class HasRecording(Protocol):
         """Its replay."""
         ...
 
+    def check_times(self, doing: str) -> None:
+        """Refuse what says how long nothing took."""
+        ...
+
 
 Run: TypeAlias = Timeline | HasTimeline | HasRecording
 
@@ -40,14 +44,20 @@ def measured_of(run: Run) -> Timeline:
     """What was measured of a job; a timeline as it is; of anything else what was simulated."""
     if isinstance(run, Timeline):
         return run
-    return run.timeline if isinstance(run, HasTimeline) else run.recording.measured
+    if isinstance(run, HasTimeline):
+        return run.timeline
+    run.check_times("measure")
+    return run.recording.measured
 
 
 def replayed_of(run: Run) -> Timeline:
     """The replay of a job; a timeline as it is; of anything else what was simulated."""
     if isinstance(run, Timeline):
         return run
-    return run.timeline if isinstance(run, HasTimeline) else run.replayed
+    if isinstance(run, HasTimeline):
+        return run.timeline
+    run.check_times("replay")
+    return run.replayed
 
 
 def recording_of(run: Recording | HasRecording) -> Recording:

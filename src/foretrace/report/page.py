@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace.analyze import (
+    UNRECORDED_RANK,
     Bound,
     BusyFraction,
     CollectiveTable,
@@ -144,19 +145,31 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
         told = (samples if tokens.is_missing else tokens, mfu)
         cards += [card_of(one) for one in told if not one.is_missing]
     blamed = page.answers.by_question.get("stragglers")
-    if isinstance(blamed, Stragglers) and blamed.ranks and blamed.ranks[0].causes:
-        worst = blamed.ranks[0]
-        waited = three_digits(cell_text(worst.blame_ns, Unit.NS))
-        cause = worst.causes[0].cause
-        is_untold = cause is IdleCause.UNRECORDED
-        reason = "what was not recorded" if is_untold else f"its {cause.words}"
-        why = f"others wait {waited} in all for it, most for {reason}"
-        cards.append(Card("Slowest rank", f"rank{NO_BREAK_SPACE}{worst.rank}", why))
+    if isinstance(blamed, Stragglers):
+        cards += _slowest_card(blamed)
     best = _best_saving(page.answers)
     if best is not None:
         what, share = best
         cards.append(Card("Biggest saving", f"-{_percent(share)}", f"of the step: {what}"))
     return tuple(cards)
+
+
+def _slowest_card(blamed: Stragglers) -> list[Card]:
+    """Which rank the others waited for most while it was recorded; a late begin is not slow."""
+    late = {
+        one.rank: [why for why in one.causes if why.cause is not IdleCause.EDGE]
+        for one in blamed.ranks
+    }
+    waited_ns = {rank: sum(why.waiting_ns for why in causes) for rank, causes in late.items()}
+    worst = max(waited_ns, key=waited_ns.__getitem__, default=None)
+    if worst is None or waited_ns[worst] == 0:
+        return []
+    waited = three_digits(cell_text(waited_ns[worst], Unit.NS))
+    cause = late[worst][0].cause
+    is_untold = cause is IdleCause.UNRECORDED
+    reason = "what was not recorded" if is_untold else f"its {cause.words}"
+    who = "not recorded" if worst == UNRECORDED_RANK else f"rank{NO_BREAK_SPACE}{worst}"
+    return [Card("Slowest rank", who, f"others wait {waited} in all for it, most for {reason}")]
 
 
 def _step_card(page: ReportPage) -> Card:

@@ -133,7 +133,8 @@
     return decade * (rounded === Math.ceil ? steps.find((step) => step * decade >= value) : steps.findLast((step) => step * decade <= value));
   }
   // The heaviest points are named, each where no other name stands.
-  const NAMED = 8, NAME_PX = 120;
+  const NAMED = 8, NAME_PX = 120, NAME_LETTERS = 24;
+  const brief = (name) => (name.length > NAME_LETTERS ? name.slice(0, NAME_LETTERS - 1) + "\u2026" : name);
   function namedRows(rows, at, pixel) {
     const taken = [], named = new Set();
     for (const row of rows) {
@@ -179,7 +180,7 @@
           data: rows.filter((row) => !chart.colour_by || at(row, chart.colour_by) === group)
             .map((row) => ({
               value: [at(row, chart.category), at(row, spec.column)], symbolSize: size(row), row,
-              label: { show: named.has(row), formatter: () => String(at(row, chart.name)).replace(/^aten::/, "").slice(0, 24), position: share(at(row, chart.category), left, right) > 0.85 ? "left" : "right", color: colour("ink"), fontSize: FONT - 1 },
+              label: { show: named.has(row), formatter: () => brief(String(at(row, chart.name)).replace(/^aten::/, "")), position: share(at(row, chart.category), left, right) > 0.85 ? "left" : "right", color: colour("ink"), fontSize: FONT - 1 },
             })),
         })),
         ...chart.levels.map((level) => ({

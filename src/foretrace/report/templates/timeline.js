@@ -157,6 +157,13 @@
       if (x1 > left && x0 < width) pen.fillRect(x0, row.y + rowPx - 1 - tall, Math.max(x1 - x0, 0.6), tall);
     }
   }
+  // What tells a name from others of its kind: without what it stands in, where that has no room.
+  const LEAST_TOLD = 6;
+  function shortName(whole, fits) {
+    const name = whole.length > fits ? whole.replace(/^\S*(::|\/)(?=\S{2})/, "") : whole;
+    if (name.length <= fits) return name;
+    return fits > LEAST_TOLD ? name.slice(0, fits - 1) + "\u2026" : "";
+  }
   // Names inside slices that have room for them.
   const DARK = new Set(["copy", "wait", "communication", "idle", "operator", "annotation", "python"]);
   function drawNames(row, width, perTick) {
@@ -172,9 +179,10 @@
       const x0 = Math.max(left, left + (row.start[i] - from) * perTick), x1 = Math.min(width, left + (end - from) * perTick);
       const fits = Math.floor((x1 - x0 - 6) / 5.6);
       if (fits < 4) continue;
-      const name = facet(row.subject[i], NAME) || data.kinds[row.kind[i]];
+      const name = shortName(facet(row.subject[i], NAME) || data.kinds[row.kind[i]], fits);
+      if (!name) continue;
       pen.fillStyle = DARK.has(KIND_COLOURS[row.kind[i]]) ? palette.ink : palette.on;
-      pen.fillText(name.length > fits ? name.slice(0, fits - 1) + "\u2026" : name, x0 + 3, row.y + (rowPx - 1) / 2 + 0.5);
+      pen.fillText(name, x0 + 3, row.y + (rowPx - 1) / 2 + 0.5);
     }
   }
   // What a finding or the reader has marked.
@@ -273,22 +281,25 @@
     const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([size]) => Math.abs(ns) >= size) || [1, "ns"];
     return (ns / size).toLocaleString("en", { maximumFractionDigits: Math.max(0, Math.ceil(Math.log10(size / stepNs))) }) + " " + unit;
   }
+  const NARROW_TRACKS = ["Python", "ops", "host", "comp", "comm", "idle"];
   function drawLabels() {
     pen.textBaseline = "middle";
     shown.forEach((row, i) => {
-      const before = shown[i - 1];
+      const before = shown[i - 1], after = shown[i + 1];
       if (!before || before.rank !== row.rank) {
         pen.fillStyle = palette.ink;
         pen.font = "600 12px system-ui, sans-serif";
         pen.textAlign = "left";
-        pen.fillText("rank " + row.rank, 0, row.y + rowPx);
+        pen.fillText("rank " + row.rank, 0, row.y + (rowPx - 1) / 2);
       }
       if (!before || before.rank !== row.rank || before.track !== row.track) {
         pen.fillStyle = palette.dim;
         pen.font = "11px system-ui, sans-serif";
         pen.textAlign = "right";
-        if (left > 100) pen.fillText(data.tracks[row.track], left - 8, row.y + rowPx);
-        else pen.fillText(data.tracks[row.track].slice(0, 4), left - 6, row.y + rowPx);
+        // Rows of one track stand on each other, measured over replayed: one label for both.
+        const rowsOfTrack = after && after.rank === row.rank && after.track === row.track ? 2 : 1;
+        const isNarrow = left < 100;
+        pen.fillText((isNarrow ? NARROW_TRACKS : data.tracks)[row.track], left - (isNarrow ? 6 : 8), row.y + (rowsOfTrack * rowPx - 1) / 2);
       }
     });
   }
