@@ -9,7 +9,7 @@ import foretrace as ft
 from foretrace.analyze import FRAME_KINDS, HostFrames, host_frames
 from foretrace.api import Job
 from foretrace.graph import NodeKind
-from foretrace.trace import Category, load_traces
+from foretrace.trace import load_traces
 
 EXAMPLE = Path(__file__).parents[2] / "examples/cpu-llama-tp2-dp2/traces"
 
