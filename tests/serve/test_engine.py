@@ -73,7 +73,18 @@ def test_graphs_are_made_for_twice_the_sequences_at_most() -> None:
     [
         ({"max_num_seqs": 0}, "'max_num_seqs' of engine is 0"),
         ({"enable_chunked_prefill": "yes"}, "'enable_chunked_prefill' of engine is 'yes'"),
-        ({"pipeline_parallel_size": 2}, "pipeline_parallel_size above 1"),
+        ({"pipeline_parallel_size": 0}, "'pipeline_parallel_size' of engine is 0"),
+        (
+            {
+                "pipeline_parallel_size": 2,
+                "speculative_config": {
+                    "method": "ngram",
+                    "acceptance_rate": 0.5,
+                    "num_speculative_tokens": 2,
+                },
+            },
+            "speculative_config beside pipeline_parallel_size",
+        ),
         ({"engine_kwargs": [1]}, "no mapping"),
         ({"speculative_config": {"method": "ngram"}}, "state acceptance_rate from 0 to 1"),
         ({"speculative_config": {"method": "oracle"}}, "has method 'oracle': expected ngram"),

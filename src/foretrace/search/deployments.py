@@ -77,6 +77,7 @@ def engines_of(
         replace(
             engine,
             tensor_parallel_size=tensor,
+            pipeline_parallel_size=1,
             data_parallel_size=copies,
             enable_expert_parallel=is_shared,
             max_num_seqs=most,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from foretrace.serve.stages import ServingStage as ServingStage
     from foretrace.serve.stages import staged_run as staged_run
     from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
+    from foretrace.serve.step_times import PipelineStages as PipelineStages
     from foretrace.serve.step_times import StepBatch as StepBatch
 
 lazily(__name__)

@@ -9,21 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, njit
-from foretrace.serve.step._compiled import Grids, Times, step_ns
+from foretrace.serve.step._compiled import Grids, Stages, Times, step_ns
 
-# Positions in `limits`, int64[10]. SPECULATIVE: tokens that are guessed beyond the next one.
+# Positions in `limits`, int64[11]. SPECULATIVE: tokens that are guessed beyond the next one;
+# MOST_STEPS: steps that are put together before the first of them is done.
 BLOCKS, BLOCK_TOKENS, MOST_SEQUENCES, TOKEN_BUDGET = 0, 1, 2, 3
 IS_CHUNKED, RESERVES_PROMPT, IS_AHEAD, KEEPS_BLOCKS, IS_STATIC = 4, 5, 6, 7, 8
-SPECULATIVE = 9
-NUM_LIMITS = 10
-# Columns of `steps`.
+SPECULATIVE, MOST_STEPS = 9, 10
+NUM_LIMITS = 11
+# Columns of `steps`; what waits, runs and is used when all before are done; GAPS_NS: of decodes.
 START_NS, DURATION_NS, DECODES, PREFILL_TOKENS, PREFILLS, WAITING, RUNNING, USED_BLOCKS = range(8)
-NUM_COLUMNS = 8
+GAPS_NS = 8
+NUM_COLUMNS = 9
 # Columns of a request's row: tokens computed, made, in flight, blocks held, blocks kept though
 # free, its segment of the free list, times preempted, rank, and when it was first scheduled, made
-# its first token and its last.
+# its first token, its last, and its latest.
 COMPUTED, MADE, IN_FLIGHT, HELD, KEPT, SEGMENT, PREEMPTED, RANK, SCHEDULED, FIRST, LAST = range(11)
-NUM_FIELDS = 11
+LATEST = 11
+NUM_FIELDS = 12
 # Columns of a scheduled part: request, tokens, tokens before, whether a token is made.
 _REQUEST, _TOKENS, _BEFORE, _MAKES = range(4)
 # Of a rank: sequences running, first and end of those waiting, those preempted, free blocks, first
@@ -97,6 +100,9 @@ def _grow_running(
     while at < ranks[rank, _RUNS] and left > 0:
         request = running[rank, at]
         row = rows[request]
+        if row[IN_FLIGHT] > 0 and not limits[IS_AHEAD]:
+            at += 1  # its next token is not known before all stages are done with this one
+            continue
         tokens = min(prompt[request] + row[MADE] + row[IN_FLIGHT] - row[COMPUTED], left)
         if tokens <= 0 or row[MADE] + row[IN_FLIGHT] >= output[request]:
             at += 1
@@ -248,7 +254,7 @@ def _batch_into(parts: Int64s, found: int, limits: Int64s, batch: Float64s) -> i
 @njit
 def _finish(
     rank: int, end: int, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s, free: Int64s,
-    prompt: Int64s, output: Int64s, accepted: Int64s, parts: Int64s, found: int,
+    prompt: Int64s, output: Int64s, accepted: Int64s, parts: Int64s, found: int, step: Int64s,
 ) -> int:  # fmt: skip
     """Hand out the tokens of a step; returns how many requests were done with it."""
     done = 0
@@ -267,6 +273,9 @@ def _finish(
         row[MADE] += 1
         if row[FIRST] < 0:
             row[FIRST] = end
+        elif parts[at, _TOKENS] == 1:
+            step[GAPS_NS] += end - row[LATEST]
+        row[LATEST] = end
         if row[MADE] < output[request]:
             continue
         row[LAST] = end
@@ -334,15 +343,41 @@ def _with_room(free: Int64s, ranks: Int64s, rows: Int64s, more: int) -> Int64s:
 
 
 @njit
+def _pass(
+    begin: int, grids: Grids, times: Times, stages: Stages, batches: Float64s, idle_from: Int64s
+) -> int:
+    """A step goes through all stages, each when it is free; returns when the last is done."""
+    now = begin
+    widest = 0
+    for rank in range(len(batches)):
+        widest = max(widest, int(batches[rank, 0] + batches[rank, 6]))
+    for stage in range(len(idle_from)):
+        if stage > 0:
+            now += int(stages[2][widest] + 0.5)
+        now = max(now, idle_from[stage]) + step_ns(grids, times, stages, stage, batches)
+        idle_from[stage] = now
+    return now
+
+
+@njit
+def _note(step: Int64s, limits: Int64s, ranks: Int64s) -> None:
+    """What waits, runs and is used when a step is the first that is not done."""
+    step[RUNNING] = ranks[:, _RUNS].sum()
+    step[WAITING] = (ranks[:, _TAIL] - ranks[:, _HEAD] + ranks[:, _AGAIN]).sum()
+    step[USED_BLOCKS] = len(ranks) * limits[BLOCKS] - ranks[:, _FREE].sum()
+
+
+@njit
 def engine_steps_into(
     arrival: Int64s, prompt: Int64s, output: Int64s, cached: Int64s, accepted: Int64s,
-    limits: Int64s, num_ranks: int, grids: Grids, times: Times, rows: Int64s, steps: Int64s,
+    limits: Int64s, num_ranks: int, grids: Grids, times: Times, stages: Stages, rows: Int64s,
+    steps: Int64s,
 ) -> int:  # fmt: skip
     """Run an engine until every request is done; returns how many steps it took.
 
     Out: `rows`, and the first `steps`, as many as there is room for. `arrival`, rising, `prompt`
     `output` and `cached` are int64[requests]; `accepted`, int64[draws], is how many guesses were
-    right; `limits` is int64[10], `rows` int64[requests, 11], `steps` int64[room for one or more,
+    right; `limits` is int64[11], `rows` int64[requests, 12], `steps` int64[room for one or more,
     NUM_COLUMNS].
     """
     total, most = len(arrival), limits[MOST_SEQUENCES]
@@ -351,8 +386,11 @@ def engine_steps_into(
     waiting = np.zeros((num_ranks, total), np.int64)
     again = np.zeros((num_ranks, total), np.int64)
     free = np.zeros((num_ranks, 4 * most + 1024, 2), np.int64)
-    parts = np.zeros((2, num_ranks, most, 4), np.int64)
-    found = np.zeros((2, num_ranks), np.int64)
+    depth = limits[MOST_STEPS]
+    parts = np.zeros((depth, num_ranks, most, 4), np.int64)
+    found = np.zeros((depth, num_ranks), np.int64)
+    ends = np.zeros(depth, np.int64)
+    idle_from = np.zeros(len(stages[0]), np.int64)
     batches = np.zeros((num_ranks, 7), np.float64)
     for rank in range(num_ranks):
         ranks[rank, _FREE], ranks[rank, _END_FREE] = limits[BLOCKS], 1
@@ -360,50 +398,47 @@ def engine_steps_into(
     rows[:] = 0
     rows[:, SCHEDULED:] = -1
     rows[:, SEGMENT] = _NOBODY
-    now, came, done, num_steps, slot = 0, 0, 0, 0, 0
-    is_on = False
+    now, came, done, num_steps, on = 0, 0, 0, 0, 0  # on: steps that are not done
     while done < total:
         free = _with_room(free, ranks, rows, 4 * most + 4)
-        if not is_on:
+        slot = num_steps % depth
+        is_next = False
+        if on < depth:
             came = _arrive(now, came, arrival, ranks, waiting, rows)
             for rank in range(num_ranks):
                 found[slot, rank] = _schedule(
                     rank, now, limits, ranks, running, waiting, again, rows, free, prompt, output,
                     cached, parts[slot, rank],
                 )  # fmt: skip
-            if found[slot].sum() == 0:
-                if came == total:
-                    break
-                now = max(now, arrival[came])
-                continue
-        prefills = 0
-        for rank in range(num_ranks):
-            prefills += _batch_into(parts[slot, rank], found[slot, rank], limits, batches[rank])
-        duration = step_ns(grids, times, batches)
-        step = steps[min(num_steps, len(steps) - 1)]
-        num_steps += 1
-        step[START_NS], step[DURATION_NS] = now, duration
-        step[DECODES], step[PREFILL_TOKENS] = batches[:, 2].sum(), batches[:, 0].sum()
-        step[PREFILLS], step[RUNNING] = prefills, ranks[:, _RUNS].sum()
-        step[WAITING] = (ranks[:, _TAIL] - ranks[:, _HEAD] + ranks[:, _AGAIN]).sum()
-        step[USED_BLOCKS] = num_ranks * limits[BLOCKS] - ranks[:, _FREE].sum()
-        end = now + duration
-        for turn in range(2):
-            if turn == (0 if limits[IS_AHEAD] else 1):
-                at = now if limits[IS_AHEAD] else end
-                came = _arrive(at, came, arrival, ranks, waiting, rows)
-                for rank in range(num_ranks):
-                    found[1 - slot, rank] = _schedule(
-                        rank, at, limits, ranks, running, waiting, again, rows, free, prompt,
-                        output, cached, parts[1 - slot, rank],
-                    )  # fmt: skip
-            else:
-                for rank in range(num_ranks):
-                    done += _finish(
-                        rank, end, ranks, running, again, rows, free, prompt, output, accepted,
-                        parts[slot, rank], found[slot, rank],
-                    )  # fmt: skip
-        now = end
-        slot = 1 - slot
-        is_on = found[slot].sum() > 0
+            is_next = found[slot].sum() > 0
+        if is_next:
+            prefills = 0
+            for rank in range(num_ranks):
+                prefills += _batch_into(parts[slot, rank], found[slot, rank], limits, batches[rank])
+            step = steps[min(num_steps, len(steps) - 1)]
+            step[START_NS] = max(now, idle_from[0])
+            ends[slot] = _pass(step[START_NS], grids, times, stages, batches, idle_from)
+            step[DURATION_NS] = ends[slot] - step[START_NS]
+            step[DECODES], step[PREFILL_TOKENS] = batches[:, 2].sum(), batches[:, 0].sum()
+            step[PREFILLS], step[GAPS_NS] = prefills, 0
+            num_steps += 1
+            on += 1
+            if on == 1:
+                _note(step, limits, ranks)
+        elif on > 0:
+            oldest = num_steps - on
+            now = ends[oldest % depth]
+            step = steps[min(oldest, len(steps) - 1)]
+            for rank in range(num_ranks):
+                done += _finish(
+                    rank, now, ranks, running, again, rows, free, prompt, output, accepted,
+                    parts[oldest % depth, rank], found[oldest % depth, rank], step,
+                )  # fmt: skip
+            on -= 1
+            if on > 0:
+                _note(steps[min(oldest + 1, len(steps) - 1)], limits, ranks)
+        elif came == total:
+            break
+        else:
+            now = max(now, arrival[came])
     return num_steps

@@ -154,6 +154,11 @@ def deployment(
     key = ("".join(names) if chip is None else chip.name, engine.tensor_parallel_size)
     check_rules(rules, trace, chip)
     if trace is not None:
+        if engine.pipeline_parallel_size > 1:
+            raise WorkloadError(
+                "an engine's trace says how long its own steps take, not what a stage of "
+                f"pipeline_parallel_size {engine.pipeline_parallel_size} does: leave --trace out"
+            )
         times = times_of_trace(trace, engine, ranks=ranks_in_step(model, engine))
         name = chip.name if chip is not None else "GPU"
     else:
@@ -248,7 +253,8 @@ def cache_blocks(
         capacity=capacity,
         utilisation=engine.gpu_memory_utilization,
         tensor=engine.tensor_parallel_size,
-        expert_ranks=engine.num_gpus if engine.enable_expert_parallel else 1,
+        expert_ranks=engine.expert_gpus if engine.enable_expert_parallel else 1,
+        pipeline=engine.pipeline_parallel_size,
         max_tokens=engine.max_num_batched_tokens,
         max_sequences=engine.max_num_seqs,
         cache_format=_FORMATS.get(engine.kv_cache_dtype, engine.kv_cache_dtype),
@@ -274,7 +280,8 @@ def kept_bytes(model: Transformer, engine: Engine) -> float:
     """What one GPU keeps of a token."""
     shared = engine.tensor_parallel_size if model.attention.latent is None else 1
     name = _FORMATS.get(engine.kv_cache_dtype, engine.kv_cache_dtype)
-    return cache_bytes_per_token(model, name) / min(shared, model.attention.num_kv_heads)
+    kept = cache_bytes_per_token(model, name) / min(shared, model.attention.num_kv_heads)
+    return kept / engine.pipeline_parallel_size
 
 
 def _named_beside(paths: Sequence[Path]) -> list[str]:

@@ -72,6 +72,7 @@ class Engine:
     gpu_memory_utilization: float = 0.9
     kv_cache_dtype: str = "auto"
     tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
     enable_chunked_prefill: bool = True
@@ -89,6 +90,11 @@ class Engine:
     @property
     def num_gpus(self) -> int:
         """Of one engine."""
+        return self.pipeline_parallel_size * self.expert_gpus
+
+    @property
+    def expert_gpus(self) -> int:
+        """That experts of a layer may lie over."""
         return self.tensor_parallel_size * self.data_parallel_size
 
     def captured(self) -> tuple[int, ...]:
@@ -145,12 +151,12 @@ def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
             if source.get(key) is not None:
                 values[key] = _read(key, kind, source[key], where=where)
     blocks = values.pop("num_gpu_blocks_override", None) or resolved.get("num_gpu_blocks")
-    if values.pop("pipeline_parallel_size", 1) != 1:
-        raise WorkloadError(
-            f"{where} asks for pipeline_parallel_size above 1, which serving does not model yet: "
-            "state tensor_parallel_size or data_parallel_size instead"
-        )
     values |= _speculation(keywords.get("speculative_config"), where)
+    if values.get("pipeline_parallel_size", 1) > 1 and values.get("num_speculative_tokens"):
+        raise WorkloadError(
+            f"{where} has a speculative_config beside pipeline_parallel_size above 1, which is not "
+            "known here: leave one of them out"
+        )
     sizes = resolved.get("cudagraph_capture_sizes")
     return Engine(
         model=str(keywords.get("model") or stated.get("model") or ""),

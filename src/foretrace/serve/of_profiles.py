@@ -7,6 +7,7 @@ What a graph saves, 2 us a kernel, lies between kernels: profiles of kernels hav
 
 from __future__ import annotations
 
+import itertools
 from statistics import NormalDist
 
 import numpy as np
@@ -16,8 +17,15 @@ from foretrace.cost import CollectiveRequests, collective_costs
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
 from foretrace.serve.profiles import LayerProfiles
-from foretrace.serve.step_times import EngineStepTimes, along, beyond, padded_tokens, surface
-from foretrace.workload import Transformer
+from foretrace.serve.step_times import (
+    EngineStepTimes,
+    PipelineStages,
+    along,
+    beyond,
+    padded_tokens,
+    surface,
+)
+from foretrace.workload import Transformer, layers_of_stages
 
 # Calls in a step of layers that profiles list once: of every layer, or of the model.
 _OF_MODEL = frozenset({"embedding", "final_layernorm"})
@@ -80,6 +88,7 @@ def times_of_profiles(
         prefill=prefill,
         mixed=mixed,
         num_ranks=ranks_in_step(model, engine),
+        pipeline=pipeline_stages(profiles, model, engine, machine=machine),
         low=_LOW - _EXCHANGES_OFF * share,
         high=_HIGH + _EXCHANGES_OFF * share,
         source=f"layer profiles of {profiles.gpu} at tp{profiles.tensor}",
@@ -94,6 +103,46 @@ def times_of_profiles(
                 ("tokens of prefills", most, float(profiles.prefill.axes[0][-1])),
             ]
         ),
+    )
+
+
+def pipeline_stages(
+    profiles: LayerProfiles, model: Transformer, engine: Engine, *, machine: Machine | None
+) -> PipelineStages | None:
+    """Layers over stages, as vLLM deals them; each sends on what it has of a token twice.
+
+    Once as it stands between layers, once what is added to it (vllm-project/vllm 0.19,
+    vllm/distributed/utils.py, `get_pp_indices`; models/llama.py, `IntermediateTensors`).
+
+    Raises:
+        WorkloadError: if there are more stages than layers, or the machine is too small.
+    """
+    count = engine.pipeline_parallel_size
+    if count == 1:
+        return None
+    if count > model.num_layers:
+        raise WorkloadError(
+            f"pipeline_parallel_size is {count}, and {model.name} has {model.num_layers} layers: "
+            "take no more stages than layers"
+        )
+    if machine is not None and machine.num_ranks < engine.num_gpus // engine.data_parallel_size:
+        raise WorkloadError(
+            f"{count} stages of {engine.tensor_parallel_size} GPUs serve one model, and "
+            f"{machine.name} has {machine.num_ranks}: name a larger machine with --machine"
+        )
+    padded = padded_tokens(engine, engine.max_num_batched_tokens)
+    embedding = profiles.dense.get("embedding")
+    edges = np.cumsum([0, *layers_of_stages(model.num_layers, count)])
+    has_experts = np.array([layer.has_experts for layer in model.layers], np.float64)
+    shares = np.zeros((count, 2))
+    for stage, (begin, end) in enumerate(itertools.pairwise(edges.tolist())):
+        shares[stage, 0] = (end - begin) / model.num_layers
+        shares[stage, 1] = has_experts[begin:end].sum() / max(has_experts.sum(), 1.0)
+    sent = 2 * padded * model.hidden * _BYTES // engine.tensor_parallel_size
+    return PipelineStages(
+        shares=shares,
+        embedding_ns=np.zeros(len(padded)) if embedding is None else along(*embedding, padded),
+        transfer_ns=exchange_ns(CollectiveKind.SEND_RECV, sent, 2, machine),
     )
 
 
@@ -178,7 +227,7 @@ def experts_ns(
     if copies == 1:
         tokens = padded_tokens(engine, most)
     active = activated_experts(model, tokens)
-    parts = engine.num_gpus
+    parts = engine.expert_gpus
     if engine.enable_expert_parallel:
         one = surface(profiles.experts, tokens / parts, active / parts)
     else:

@@ -134,7 +134,8 @@ def _on_copies(
             column[part::copies] = getattr(run, name)
         columns["rank"][part::copies] += part * engine.data_parallel_size
     steps = tuple(one for run in runs for one in run.steps)
-    return EngineRun(requests, **columns, steps=steps, num_blocks=blocks)
+    stages = times.num_stages
+    return EngineRun(requests, **columns, steps=steps, num_blocks=blocks, num_stages=stages)
 
 
 def _in_turn(begin: Int64s, duration: Int64s) -> Int64s:

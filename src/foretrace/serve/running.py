@@ -29,6 +29,7 @@ class EngineSteps:
     num_waiting: Int64s
     num_running: Int64s
     used_blocks: Int64s
+    gaps_ns: Int64s  # of all decodes, from the token before
 
     def __len__(self) -> int:
         """Number of steps."""
@@ -47,13 +48,17 @@ class EngineRun:
     rank: Int64s  # int64[requests], which copy of the model served it
     steps: tuple[EngineSteps, ...]  # of each engine that runs by itself
     num_blocks: int  # of one copy
+    num_stages: int = 1
 
     def gaps_ns(self) -> tuple[Int64s, Int64s]:
         """Time from one token of a request to its next, and of how many tokens that is so."""
         gaps, counts = [], []
         for steps in self.steps:
             ends = steps.start_ns + steps.duration_ns
-            gaps.append(np.diff(ends, prepend=ends[:1] - steps.duration_ns[:1]))
+            if self.num_stages == 1:
+                gaps.append(np.diff(ends, prepend=ends[:1] - steps.duration_ns[:1]))
+            else:  # other requests' steps lie between
+                gaps.append(steps.gaps_ns // np.maximum(steps.num_decodes, 1))
             counts.append(steps.num_decodes)
         return np.concatenate(gaps), np.concatenate(counts)
 
@@ -94,6 +99,7 @@ def engine_run(
         rank=rows[:, _compiled.RANK],
         steps=tuple(steps for _, steps in runs),
         num_blocks=blocks,
+        num_stages=times.num_stages,
     )
 
 
@@ -107,7 +113,9 @@ def _one_engine(
     limits[_compiled.TOKEN_BUDGET] = engine.max_num_batched_tokens
     limits[_compiled.IS_CHUNKED] = engine.enable_chunked_prefill
     limits[_compiled.RESERVES_PROMPT] = engine.scheduler_reserve_full_isl
-    limits[_compiled.IS_AHEAD] = engine.async_scheduling and not engine.num_speculative_tokens
+    is_ahead = engine.async_scheduling and not engine.num_speculative_tokens
+    limits[_compiled.IS_AHEAD] = is_ahead and times.num_stages == 1
+    limits[_compiled.MOST_STEPS] = times.num_stages if times.num_stages > 1 else 1 + is_ahead
     limits[_compiled.SPECULATIVE] = engine.num_speculative_tokens
     limits[_compiled.KEEPS_BLOCKS] = engine.enable_prefix_caching
     limits[_compiled.IS_STATIC] = engine.is_static
@@ -120,8 +128,8 @@ def _one_engine(
         steps = np.zeros((num_steps, _compiled.NUM_COLUMNS), np.int64)
         num_steps = _compiled.engine_steps_into(
             requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, cached,
-            accepted_guesses(engine), limits, times.num_ranks, times.grids, times.times, rows,
-            steps,
+            accepted_guesses(engine), limits, times.num_ranks, times.grids, times.times,
+            times.stages, rows, steps,
         )  # fmt: skip
     if (rows[:, _compiled.LAST] < 0).any():
         raise SimulationError(

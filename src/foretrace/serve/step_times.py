@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Float64s, Int64s
 from foretrace.serve.engine import Engine
 from foretrace.serve.profiles import ProfileGrid
-from foretrace.serve.step._compiled import Grids, Times, step_ns
+from foretrace.serve.step._compiled import Grids, Stages, Times, step_ns
 
 # Attention of uneven sequences lies between that of their mean and that of their longest: this far
 # up. LLMServingSim's profiles of uneven batches on RTX PRO 6000 say 0.02 to 0.06 for half of their
@@ -32,14 +32,35 @@ class StepBatch:
     decodes: tuple[int, ...] = ()  # keys of each, its own among them
     num_guessed: int = 0  # tokens of all decodes beyond one each
 
+    @property
+    def num_new(self) -> int:
+        """Tokens of decodes."""
+        return len(self.decodes) + self.num_guessed
+
     def row(self) -> Float64s:
         """As the compiled loop has it, float64[7]."""
         tokens = sum(count for count, _ in self.prefills)
         pairs = sum(count * (before + count / 2) for count, before in self.prefills)
         kept = (len(self.decodes), sum(self.decodes), max(self.decodes, default=0))
         sequences = len(self.prefills) + len(self.decodes)
-        new = len(self.decodes) + self.num_guessed
-        return np.array([tokens, pairs, *kept, sequences, new], np.float64)
+        return np.array([tokens, pairs, *kept, sequences, self.num_new], np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineStages:
+    """How layers lie over stages of GPUs, one behind the other."""
+
+    shares: Float64s  # float64[stages, 2], each one's share of layers, and of those with experts
+    embedding_ns: Float64s  # float64[tokens + 1], of the first stage
+    transfer_ns: Float64s  # float64[tokens + 1], from a stage to the next
+
+    def scaled(self, factor: float) -> PipelineStages:
+        """The same, all of it so many times as long."""
+        return replace(
+            self,
+            embedding_ns=self.embedding_ns * factor,
+            transfer_ns=self.transfer_ns * factor,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +79,7 @@ class EngineStepTimes:
     source: str  # what they come from
     unevenness: float = UNEVENNESS
     notes: tuple[str, ...] = ()
+    pipeline: PipelineStages | None = None  # None: one stage
 
     @property
     def grids(self) -> Grids:
@@ -75,10 +97,32 @@ class EngineStepTimes:
         """The rest, as the compiled loop takes it."""
         return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness
 
-    def step_ns(self, *batches: StepBatch) -> int:
-        """How long a step takes, a batch for every rank."""
+    @property
+    def num_stages(self) -> int:
+        """Stages that a step passes."""
+        return 1 if self.pipeline is None else len(self.pipeline.shares)
+
+    @property
+    def stages(self) -> Stages:
+        """Stages, as the compiled loop takes them."""
+        if self.pipeline is None:
+            nothing = np.zeros(self.token_ns.shape[1])
+            return np.ones((1, 2)), nothing, nothing
+        return self.pipeline.shares, self.pipeline.embedding_ns, self.pipeline.transfer_ns
+
+    def stages_ns(self, *batches: StepBatch) -> list[int]:
+        """How long a step is in each stage, a batch for every rank."""
         rows = np.stack([batch.row() for batch in batches])
-        return int(step_ns(self.grids, self.times, rows))
+        return [
+            int(step_ns(self.grids, self.times, self.stages, stage, rows))
+            for stage in range(self.num_stages)
+        ]
+
+    def step_ns(self, *batches: StepBatch) -> int:
+        """How long a step takes, a batch for every rank; on its way between stages, too."""
+        new = max(sum(each for each, _ in one.prefills) + one.num_new for one in batches)
+        sent = int(self.stages[2][new] + 0.5) * (self.num_stages - 1)
+        return sum(self.stages_ns(*batches)) + sent
 
     def scaled(self, factor: float) -> EngineStepTimes:
         """The same, all of it so many times as long."""
@@ -90,6 +134,7 @@ class EngineStepTimes:
             decode=self.decode.scaled(factor),
             prefill=self.prefill.scaled(factor),
             mixed=self.mixed.scaled(factor),
+            pipeline=None if self.pipeline is None else self.pipeline.scaled(factor),
         )
 
 

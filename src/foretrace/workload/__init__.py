@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from foretrace.workload.footprint.kept import Kept as Kept
     from foretrace.workload.footprint.parts import layer_bytes as layer_bytes
     from foretrace.workload.footprint.serving import ServingMemory as ServingMemory
+    from foretrace.workload.footprint.serving import layers_of_stages as layers_of_stages
     from foretrace.workload.footprint.serving import serving_memory as serving_memory
     from foretrace.workload.footprint.software import MEGATRON as MEGATRON
     from foretrace.workload.footprint.software import PYTORCH as PYTORCH

@@ -14,6 +14,11 @@ Grids: TypeAlias = tuple[
     tuple[Float64s, Float64s, Float64s, Float64s, Float64s],  # both at once; ns
 ]
 Times: TypeAlias = tuple[Float64s, Float64s, Float64s, float]
+Stages: TypeAlias = tuple[
+    Float64s,  # float64[stages, 2], each one's share of layers, and of those with experts
+    Float64s,  # float64[tokens + 1], the embedding, which the first has; 0 where there is one stage
+    Float64s,  # float64[tokens + 1], from a stage to the next
+]
 
 
 @njit
@@ -92,12 +97,13 @@ def batch_attention_ns(grids: Grids, batch: Float64s, unevenness: float) -> floa
 
 
 @njit
-def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
-    """How long a step of all ranks takes, in ns; each row of `batches` is a rank's.
+def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Float64s) -> int:
+    """How long a step of all ranks takes in a stage, in ns; each row of `batches` is a rank's.
 
     Beside what `batch_attention_ns` takes a row holds sequences and the tokens of decodes.
     """
     token_ns, sequence_ns, shared_ns, unevenness = times
+    shares, embedding_ns, _ = stages
     slowest, in_all, widest = 0.0, 0.0, 0
     is_mixed = False
     for rank in range(len(batches)):
@@ -106,8 +112,13 @@ def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
     for rank in range(len(batches)):
         batch = batches[rank, :5]
         in_all += batch[0] + batches[rank, 6]
-        own = batch_attention_ns(grids, batch, unevenness)
-        own += sequence_ns[int(batches[rank, 5])]
+        own = shares[stage, 0] * batch_attention_ns(grids, batch, unevenness)
+        if stage == len(shares) - 1:
+            own += sequence_ns[int(batches[rank, 5])]
         slowest = max(slowest, own)
-    slowest += token_ns[1 if is_mixed else 0, widest] + shared_ns[int(in_all)]
+    first = embedding_ns[widest]
+    layers = shares[stage, 0] * (token_ns[1 if is_mixed else 0, widest] - first)
+    if stage == 0:
+        layers += first
+    slowest += layers + shares[stage, 1] * shared_ns[int(in_all)]
     return int(slowest + 0.5)

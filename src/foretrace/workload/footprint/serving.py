@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from foretrace.answer import Plain
 from foretrace.base import FORMAT_BY_NAME
 from foretrace.workload.models.account import cache_bytes_per_token
-from foretrace.workload.models.parameters import EXPERTS, parameters
+from foretrace.workload.models.parameters import EMBEDDING, EXPERTS, OUTPUT, parameters
 from foretrace.workload.models.transformer import Transformer
 
 # CUDA's context and kernels as PyTorch 2.10 loads them, before any tensor: 0.4 to 0.5 GiB on
@@ -44,6 +44,7 @@ def serving_memory(
     utilisation: float = 0.9,
     tensor: int = 1,
     expert_ranks: int = 1,
+    pipeline: int = 1,
     max_tokens: int = 2048,
     max_sequences: int = 256,
     cache_format: str = "bf16",
@@ -56,6 +57,7 @@ def serving_memory(
         utilisation: share of it that the engine may take.
         tensor: degree of tensor parallelism.
         expert_ranks: GPUs that share the experts out; as many as `tensor`, or more.
+        pipeline: stages that layers lie over; told of the one that keeps fewest tokens.
         max_tokens: of a step.
         max_sequences: of a step.
         cache_format: of what is kept of tokens.
@@ -63,7 +65,6 @@ def serving_memory(
     counts = parameters(model)
     experts = counts.of(EXPERTS).total
     numbers = (counts.total - experts) / tensor + experts / max(tensor, expert_ranks)
-    weights = numbers * FORMAT_BY_NAME["bf16"].num_bytes
     width = 3 * model.feed_forward.width
     if model.experts is not None:
         width = max(width, 3 * model.experts.width * model.experts.num_active)
@@ -71,7 +72,29 @@ def serving_memory(
     sampling = max_sequences * model.vocabulary * _SAMPLING_BYTES
     shared = min(tensor, model.attention.num_kv_heads) if model.attention.latent is None else 1
     kept = cache_bytes_per_token(model, cache_format) / shared
-    activations = int(max(step, sampling))
-    context = _CONTEXT_BYTES + (_NCCL_BYTES if max(tensor, expert_ranks) > 1 else 0)
-    cache = int(capacity * utilisation) - int(weights) - activations - context
-    return ServingMemory(int(weights), activations, context, max(cache, 0), kept)
+    has_others = max(tensor, expert_ranks, pipeline) > 1
+    context = _CONTEXT_BYTES + (_NCCL_BYTES if has_others else 0)
+    ends = [counts.of(EMBEDDING).total / tensor, counts.of(OUTPUT).total / tensor]
+    if model.ties_embeddings:
+        ends[1] = ends[0]
+    found: list[ServingMemory] = []
+    for stage, layers in enumerate(layers_of_stages(model.num_layers, pipeline)):
+        is_last = stage == pipeline - 1
+        share = layers / model.num_layers
+        held = numbers
+        if pipeline > 1:
+            of_layers = numbers - ends[0] - (0 if model.ties_embeddings else ends[1])
+            held = of_layers * share + ends[0] * (stage == 0) + ends[1] * is_last
+        weights = int(held * FORMAT_BY_NAME["bf16"].num_bytes)
+        activations = int(max(step, sampling if is_last else 0))
+        cache = int(capacity * utilisation) - weights - activations - context
+        found.append(ServingMemory(weights, activations, context, max(cache, 0), kept * share))
+    return min(found, key=lambda one: one.cache / max(one.bytes_per_token, 1.0))
+
+
+def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each stage as vLLM deals them: those left over to the later ones but the last."""
+    found = [num_layers // stages] * stages
+    for at in range(2, num_layers % stages + 2):
+        found[-at] += 1
+    return tuple(found)
