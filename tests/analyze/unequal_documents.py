@@ -1,4 +1,4 @@
-"""What each of two torchrun processes runs in `test_unequal_documents.py`."""
+"""What each of two processes runs in `test_unequal_documents.py`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WIDTH, HEADS, LAYERS, WORDS = 128, 4, 2, 256
 DOCUMENTS = ([128] * 16, [2048])  # of rank 0, of rank 1: as many tokens
 
 
-def main(folder: str) -> None:
+def main(meeting: str, rank: int, folder: str) -> None:
     """Record 3 steps: attention document by document, the rest over all tokens."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    lengths = DOCUMENTS[dist.get_rank()]
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    lengths = DOCUMENTS[rank]
     torch.manual_seed(0)
     table, head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
     joint = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(LAYERS))
@@ -46,4 +46,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -53,10 +53,18 @@ def packed(documents: list[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.cat(documents), torch.cat(numbers)
 
 
-def main(meeting: str, rank: int, thresholds: list[int], out: str) -> None:
-    """Write every document's loss and the gradient of an epoch, and the documents seen."""
+def main(meeting: str, rank: int, queues: list[list[int]], out: str) -> None:
+    """Write what an epoch with each list of thresholds found."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    epochs = [epoch(rank, thresholds) for thresholds in queues]
+    if rank == 0:
+        Path(out).write_text(json.dumps(epochs))
+    distributed.destroy_process_group()
+
+
+def epoch(rank: int, thresholds: list[int]) -> dict[str, list[float]]:
+    """Every document's loss and the gradient of an epoch, and the documents seen."""
     lengths = torch.randint(2, WINDOW + 1, (200,), generator=torch.Generator().manual_seed(1))
     data = Documents(lengths.tolist())
     sampler = BatchSampler(
@@ -79,9 +87,7 @@ def main(meeting: str, rank: int, thresholds: list[int], out: str) -> None:
     drawn = torch.tensor([document for one in microbatches for document in one])
     seen = torch.bincount(drawn, minlength=len(data))
     distributed.all_reduce(seen)
-    if rank == 0:
-        Path(out).write_text(json.dumps({"found": found.tolist(), "seen": seen.tolist()}))
-    distributed.destroy_process_group()
+    return {"found": found.tolist(), "seen": seen.tolist()}
 
 
 if __name__ == "__main__":

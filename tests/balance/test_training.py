@@ -12,25 +12,23 @@ import pytest
 PROGRAM = Path(__file__).with_name("packed_training.py")
 
 
-def epoch(folder: Path, thresholds: list[int]) -> dict[str, list[float]]:
-    """Loss of every document, gradients and documents of an epoch on two processes."""
+def epochs(folder: Path, *queues: list[int]) -> list[dict[str, list[float]]]:
+    """Loss of every document, gradients and documents of epochs on two processes."""
     meeting, out = f"file://{folder / 'meeting'}", folder / "out.json"
-    folder.mkdir()
-    arguments = [json.dumps(thresholds), str(out)]
+    arguments = [json.dumps(queues), str(out)]
     running = [
         subprocess.Popen([sys.executable, str(PROGRAM), meeting, str(rank), *arguments])
         for rank in range(2)
     ]
     assert [one.wait(timeout=120) for one in running] == [0, 0]
-    found: dict[str, list[float]] = json.loads(out.read_text())
+    found: list[dict[str, list[float]]] = json.loads(out.read_text())
     return found
 
 
 def test_a_packed_epoch_has_every_document_once_and_each_the_same_loss(tmp_path: Path) -> None:
     pytest.importorskip("torch")
 
-    queued = epoch(tmp_path / "queued", [16, 32])
-    as_it_comes = epoch(tmp_path / "as_it_comes", [])
+    queued, as_it_comes = epochs(tmp_path, [16, 32], [])
 
     assert set(queued["seen"]) == set(as_it_comes["seen"]) == {1}
     assert len(queued["found"]) > len(queued["seen"]) == 200  # losses, then gradients
