@@ -98,13 +98,7 @@ def serve(
         substitutes=substitutes,
         folders=folders,
     )
-    found = requests
-    if not isinstance(found, Requests):
-        found = requests_named(str(found), seed=seed)
-    if rate is not None:
-        found = found.at_rate(rate, seed=seed)
-    if prefix_hits is not None:
-        found = found.with_hits(prefix_hits)
+    found = _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits)
     if pools is not None and not isinstance(pools, Pools):
         pools = Pools(*pools)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
@@ -156,9 +150,7 @@ def serve_staged(
         model = model_called(str(model), folders)
     if isinstance(machine, str | Path):
         machine = load_machine(str(machine), folders)
-    found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
-    if rate is not None:
-        found = found.at_rate(rate, seed=seed)
+    found = _requests_of(requests, seed=seed, rate=rate)
     if isinstance(model, Recommender):
         cards = recommender_stages(
             model,
@@ -258,9 +250,7 @@ def knee(
         substitutes=substitutes,
         folders=folders,
     )
-    found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
-    if prefix_hits is not None:
-        found = found.with_hits(prefix_hits)
+    found = _requests_of(requests, seed=seed, prefix_hits=prefix_hits)
     return knee_of(deployed, found, rates, target=target, seed=seed)
 
 
@@ -330,9 +320,6 @@ def fewest_gpus(
         machines[name] = found.machine
         return found
 
-    found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
-    if prefix_hits is not None:
-        found = found.with_hits(prefix_hits)
     return searched_fewest(
         deployed,
         engines_of(
@@ -340,7 +327,7 @@ def fewest_gpus(
             has_experts=known_model.experts is not None,
             vary=vary,
         ),
-        found if rate is None else found.at_rate(rate, seed=seed),
+        _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits),
         target=target,
         gpus=(gpu,) if isinstance(gpu, str) else tuple(gpu),
         most_gpus=most_gpus,
@@ -383,6 +370,19 @@ def deployed_as(
         known=known,
         rules=tuple(map(rule_named, substitutes)),
     )
+
+
+def _requests_of(
+    stated: Requests | str | Path,
+    *,
+    seed: int,
+    rate: float | None = None,
+    prefix_hits: float | None = None,
+) -> Requests:
+    """Requests, or those of a file or law; at another rate, with other hits, if stated."""
+    found = stated if isinstance(stated, Requests) else requests_named(str(stated), seed=seed)
+    found = found if rate is None else found.at_rate(rate, seed=seed)
+    return found if prefix_hits is None else found.with_hits(prefix_hits)
 
 
 def _engine_of(stated: Engine | Mapping[str, Any] | str | Path) -> Engine:

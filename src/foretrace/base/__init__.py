@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import joined_ranges as joined_ranges
     from foretrace.base.arrays import lower_medians as lower_medians
     from foretrace.base.arrays import numbered_rows as numbered_rows
+    from foretrace.base.arrays import row_starts as row_starts
     from foretrace.base.arrays import rows_by_value as rows_by_value
     from foretrace.base.arrays import turns_within as turns_within
     from foretrace.base.arrays import used_positions as used_positions

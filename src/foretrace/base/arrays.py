@@ -88,6 +88,13 @@ def joined_ranges(first: Int64s, count: Int64s) -> Int64s:
     return np.repeat(first - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
 
 
+def row_starts(row: NDArray[np.integer], num_rows: int) -> Int64s:
+    """Where each row's entries begin once they stand in the order of rows; int64[rows + 1]."""
+    first = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=num_rows), out=first[1:])
+    return first
+
+
 def used_positions(column: NDArray[np.integer], size: int) -> Int64s:
     """The positions in a table of `size` entries that a column holds, rising, without negatives."""
     is_used = np.zeros(size, np.bool_)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -46,7 +46,6 @@ _BLOCK_ROWS = 128
 _LEAST_ROWS = 64
 _HEAD_STEP = 32
 _WIDE_HEAD = 128
-_SHARPNESS = 4.0
 # Results of 2**x in a clock on one processor of all chips that constants were fitted to: CUDA C++
 # Programming Guide, throughput of arithmetic instructions.
 _USUAL_EXPONENTIALS = 16
@@ -151,7 +150,7 @@ def attention_ns(shapes: AttentionShapes, chip: Chip, values: Mapping[str, float
     memory = chip.memory_bytes_per_ns * values["memory_rate"]
     read_again = values.get("again", 0.0) * _beyond_cache(shapes, chip) * blocks
     moving_ns = np.bincount(launch, shapes.num_bytes + read_again) / memory
-    together_ns = (working_ns**_SHARPNESS + moving_ns**_SHARPNESS) ** (1 / _SHARPNESS)
+    together_ns = at_once(working_ns, moving_ns)
     duration_ns: Float64s = values["launch_ns"] + together_ns + values["beside"] * moving_ns
     return duration_ns
 

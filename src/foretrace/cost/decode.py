@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -52,7 +52,6 @@ _MOST_SHARED = 32  # heads on one key head that kernels which may go head by hea
 _MOST_JOINED_HEAD = 128
 _QUERY_BYTES = 2  # queries and results are 16-bit numbers, whatever the keys are
 _PARTIAL_BYTES = 8  # a partial result in 32 bit is written and read
-_SHARPNESS = 4.0
 _USUAL_CACHE = 126 << 20  # of a Blackwell, whose data sheet gives none: its chip files' neighbours'
 
 
@@ -135,7 +134,7 @@ def decode_ns(shapes: DecodeShapes, chip: Chip, values: Mapping[str, float]) -> 
     partial = shapes.batch * shapes.heads * shapes.value_size * float(_PARTIAL_BYTES)
     start_ns = np.where(together, values["split_ns"], values["head_split_ns"])[:, None]
     combining_ns = start_ns + values["combine"] * partial[:, None] * pieces / (2 * memory)
-    body_ns = _longer(working_ns, reading_ns[:, None]) + np.where(pieces > 1, combining_ns, 0)
+    body_ns = at_once(working_ns, reading_ns[:, None]) + np.where(pieces > 1, combining_ns, 0)
     is_empty = (pieces > 1) & (keys * (pieces - 1) >= shapes.length[:, None])
     least_ns: Float64s = np.where(is_empty, np.inf, body_ns).min(axis=1)
     return values["launch_ns"] + least_ns + values["beside"] * shapes.query_bytes / memory
@@ -191,10 +190,4 @@ def _blocks(
     drawing_ns = drawing_ns / np.where(is_cached, values["cache_rate"], 1)
     cycles = np.where(together, values["block_cycles"], values["head_block_cycles"])
     blocks: Float64s = (shapes.batch * heads).astype(np.float64)
-    return blocks, cycles / clock, _longer(working_ns, drawing_ns)
-
-
-def _longer(first: Float64s, second: Float64s) -> Float64s:
-    """Two things at once: the longer, and a little of the other where they are alike."""
-    both: Float64s = (first**_SHARPNESS + second**_SHARPNESS) ** (1 / _SHARPNESS)
-    return both
+    return blocks, cycles / clock, at_once(working_ns, drawing_ns)

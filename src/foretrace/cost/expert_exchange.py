@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError, distinct
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -34,7 +34,6 @@ CONSTANTS = (
     Constant("crowding", "", "network lost with each further host beyond four", 0.001, 1, 0.1),
 )
 
-_SHARPNESS = 4.0
 _SCALE_BYTES = 4 / 128  # of eight-bit tokens: a scale in 32 bit for 128 numbers
 _FEW_HOSTS = 4
 
@@ -120,7 +119,6 @@ def exchange_ns(shapes: ExchangeShapes, chip: Chip, values: Mapping[str, float])
     crowded = 1 + values["crowding"] * np.maximum(0, shapes.hosts - _FEW_HOSTS)
     rate = shapes.network * values["network_rate"] / crowded
     network_ns = shapes.network_bytes / np.maximum(rate, 1e-9)
-    parts = np.stack([copying_ns, linking_ns, to_experts_ns, network_ns])
-    body_ns: Float64s = (parts**_SHARPNESS).sum(axis=0) ** (1 / _SHARPNESS)
+    body_ns = at_once(copying_ns, linking_ns, to_experts_ns, network_ns)
     fixed_ns = values["launch_ns"] + values["expert_ns"] * shapes.experts
     return fixed_ns + values["token_ns"] * shapes.tokens + body_ns

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -39,7 +39,6 @@ CONSTANTS = (
 _TILES = np.array(
     [(rows, columns) for rows in (16, 32, 64, 128) for columns in (64, 128, 256)], np.float64
 )
-_SHARPNESS = 4.0
 _MADE_BYTES = 2  # tokens and results are 16-bit numbers
 _NUM_BINS = 12
 _DRAWS = 64
@@ -228,18 +227,12 @@ def _grouped_ns(
     fed = values["operand_rate"] * 1e-3 * (chip.peak_flops_per_ns("bf16") or peak) / processors
     weights = kept.num_bytes + kept.scale_bytes
     loading_ns = (tile_rows * operands.num_bytes + tile_columns * weights) * inner / fed
-    tile_ns = _longer(arithmetic_ns, loading_ns) + values["prologue_ns"]
+    tile_ns = at_once(arithmetic_ns, loading_ns) + values["prologue_ns"]
     used = (counts * has_row).sum(axis=1)
     total = (counts * rows).sum(axis=1)
     moved = used * columns * inner * weights
     moved = moved + total * (inner * operands.num_bytes + columns * _MADE_BYTES)
-    body_ns = _longer(waves * tile_ns, moved / (chip.memory_bytes_per_ns * values["memory_rate"]))
+    body_ns = at_once(waves * tile_ns, moved / (chip.memory_bytes_per_ns * values["memory_rate"]))
     body_ns = body_ns * (1 + values["throttle"] * waves * arithmetic_ns / body_ns)
     least_ns: Float64s = body_ns.min(axis=1)
     return least_ns
-
-
-def _longer(first: Float64s, second: Float64s) -> Float64s:
-    """Two things at once: the longer, and a little of the other where they are alike."""
-    both: Float64s = (first**_SHARPNESS + second**_SHARPNESS) ** (1 / _SHARPNESS)
-    return both

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -54,7 +54,6 @@ _TILES = np.array(
 _STEP_BYTES = 128  # of the inner dimension that a tile takes at once: one line of the cache
 _SUM_BYTES = 4  # partial results are kept in 32 bit
 _LEAST_RESULT_BYTES = 2  # results of 8-bit operands are 16-bit numbers
-_SHARPNESS = 4.0  # how closely overlapping limits follow the larger: 1 adds them, more takes it
 _ROWS_AT_ONCE = 20_000
 
 
@@ -159,13 +158,13 @@ def _best_ns(
     operand_rate = values["operand_rate"] * 1e-3 * limits.operand_peak / per_processor
     loading_ns = (tile_m + tile_n) * inner * item / operand_rate
     storing_ns = tile_m * tile_n * result * values["store_rate"] * per_processor / memory
-    tile_ns = _longest(arithmetic_ns, loading_ns) + values["prologue_ns"] + storing_ns
+    tile_ns = at_once(arithmetic_ns, loading_ns) + values["prologue_ns"] + storing_ns
 
     is_split = split > 1
     partial_bytes = np.where(is_split, split * m * n * _SUM_BYTES * values["split_traffic"], 0)
     moved_bytes = batch * (item * (m * k + n * k) + result * m * n + partial_bytes)
     waves_ns = waves * tile_ns + np.where(is_split, values["split_ns"], 0)
-    body_ns = _longest(waves_ns, moved_bytes / memory)
+    body_ns = at_once(waves_ns, moved_bytes / memory)
 
     load = waves * arithmetic_ns / body_ns
     body_ns = body_ns * (
@@ -180,9 +179,3 @@ def _best_ns(
 
 def _result_bytes(item_bytes: float) -> float:
     return max(item_bytes, _LEAST_RESULT_BYTES)
-
-
-def _longest(first: Float64s, second: Float64s) -> Float64s:
-    """Two things at once: the longer, and a little of the other where they are alike."""
-    both: Float64s = (first**_SHARPNESS + second**_SHARPNESS) ** (1 / _SHARPNESS)
-    return both

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s
+from foretrace.base import Bools, Float64s, Int32s, Int64s, row_starts
 from foretrace.cost import (
     CollectiveLoads,
     CostModel,
@@ -268,7 +268,7 @@ def _traffic(
         flow=flow_of_node,
         delay_ns=delay_ns,
         pattern=pattern_of_flow,
-        first_use=np.append(0, np.cumsum(np.bincount(new[of_use[kept]], minlength=len(patterns)))),
+        first_use=row_starts(new[of_use[kept]], len(patterns)),
         link=link[kept].astype(np.int32),
         share=share[kept],
         pace=np.array([pace for _, _, pace in uses], np.float64)[patterns],

@@ -15,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, row_starts
 from foretrace.exchange._compiled import (
     FLOW_BYTES,
     MOST_ARGUMENT_BYTES,
@@ -222,8 +222,7 @@ def _joined(content: Content, keys: dict[str, int], num_flows: int) -> _Joined:
 def _by_owner(table: Int64s, owners: list[Int64s], num_rows: int) -> tuple[Int64s, Int64s]:
     """The table by owning row, and where each row's part begins."""
     owner = np.concatenate(owners)
-    first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=num_rows))])
-    return table[np.argsort(owner, kind="stable")], first.astype(np.int64)
+    return table[np.argsort(owner, kind="stable")], row_starts(owner, num_rows)
 
 
 def _slice_chunks(joined: _Joined, tracks: _Uuids) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import NS_PER_S, CircleError, GraphError, Int32s, Int64s
+from foretrace.base import NS_PER_S, CircleError, GraphError, Int32s, Int64s, row_starts
 from foretrace.graph._compiled import counted_order, topological_order
 from foretrace.graph.collective import Collective, Collectives
 from foretrace.graph.draft import DraftNodes, Edges
@@ -55,8 +55,7 @@ def _grouped(node: Int64s, num_nodes: int) -> tuple[Int64s, Int64s]:
     Returns:
         Where each node's edges begin, int64[nodes + 1], and the order, int64[edges].
     """
-    first = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(np.bincount(node, minlength=num_nodes), out=first[1:])
+    first = row_starts(node, num_nodes)
     order = np.empty(len(node), np.int64)
     counted_order(node, first.copy(), order)
     return first, order

@@ -146,6 +146,13 @@ class ExecutionGraph:
         )
         return arrive, finish
 
+    def arrivals(self) -> Int64s:
+        """Of every FINISH the ARRIVE of the same member; -1 of other nodes; int64[nodes]."""
+        found = np.full(self.num_nodes, -1, np.int64)
+        arrive, finish = self.members()
+        found[finish] = arrive
+        return found
+
     def columns(self, nodes: Integers | slice = slice(None)) -> dict[str, Any]:
         """The columns of `NODE_COLUMNS`, of some nodes or of all."""
         return {name: getattr(self, name)[nodes] for name in NODE_COLUMNS}

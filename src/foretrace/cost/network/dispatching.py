@@ -22,10 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Dispatched, Float64s, Library, distinct
+from foretrace.cost.fitting import at_once
 from foretrace.cost.network.span import GroupSpan
 from foretrace.machine import Chip
-
-_SHARPNESS = 4.0
 
 
 @dataclass(frozen=True)
@@ -65,5 +64,4 @@ def dispatched_ns(what: Dispatched, num_bytes: Float64s, span: GroupSpan, chip: 
     token = num_bytes / float(distinct(span.num_ranks, what.chosen))
     away = token * reached * (1 - 1 / hosts)
     between_ns = away / (min(one.bytes_per_ns for one in span.levels) * rates.network_share)
-    both_ns: Float64s = (inside_ns**_SHARPNESS + between_ns**_SHARPNESS) ** (1 / _SHARPNESS)
-    return both_ns
+    return at_once(inside_ns, between_ns)

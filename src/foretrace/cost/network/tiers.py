@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from foretrace.base import Bools, CollectiveKind, Float64s
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.network.domain import DIRECT
 from foretrace.cost.network.span import GroupSpan, TierSpan
 
@@ -46,7 +46,6 @@ NCCL_HOPS: Mapping[str, float] = {
 }
 
 TREES = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE))
-_SHARPNESS = 4.0
 
 
 def tiers_ns(
@@ -70,8 +69,7 @@ def tiers_ns(
     moving = _direct_ns if is_direct else _around_ns
     start_ns = values["start_ns"] + _further_ns(collective, span)
     outside_ns = start_ns + moving(collective, num_bytes, span, values=values)
-    both_ns: Float64s = (outside_ns**_SHARPNESS + inside_ns**_SHARPNESS) ** (1 / _SHARPNESS)
-    return both_ns
+    return at_once(outside_ns, inside_ns)
 
 
 def even_total(sent_bytes: Float64s) -> int:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, row_starts
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS
 from foretrace.exchange.anonymised.replacements import DimensionScale, Names
 from foretrace.exchange.chakra.messages import TextPool
@@ -192,10 +192,8 @@ def earliest_micros(trace: ChakraTrace) -> int:
 
 def _rows(attributes: Attributes, is_kept: Bools, name: Int32s, value: Int64s) -> Attributes:
     owner = np.repeat(np.arange(len(attributes.first) - 1), np.diff(attributes.first))
-    first = np.zeros(len(attributes.first), np.int64)
-    np.cumsum(np.bincount(owner[is_kept], minlength=len(first) - 1), out=first[1:])
     return Attributes(
-        first,
+        row_starts(owner[is_kept], len(attributes.first) - 1),
         name[is_kept],
         np.full(int(is_kept.sum()), NO_TEXT, np.int32),
         attributes.field[is_kept],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import NS_PER_US, Bools, Int32s, Int64s, joined_ranges
+from foretrace.base import NS_PER_US, Bools, Int32s, Int64s, joined_ranges, row_starts
 from foretrace.exchange.chakra.messages import TextPool, list_message
 from foretrace.exchange.chakra.records import FinishColumns, Records
 from foretrace.graph import (
@@ -125,10 +125,10 @@ def _dependencies(source: WrittenGraph, rows: Int64s) -> _Dependencies:
     row, of_source, kind = row[is_first], of_source[is_first], kind[is_first]
     is_control = np.isin(kind, _CONTROL)
     return _Dependencies(
-        _first(row, len(rows)),
+        row_starts(row, len(rows)),
         of_source,
         _lists_by_row(source.pool, len(rows), row, kind.astype(np.int64)[:, None]),
-        _first(row[is_control], len(rows)),
+        row_starts(row[is_control], len(rows)),
         of_source[is_control],
         more,
     )
@@ -144,16 +144,10 @@ def _is_first(row: Int64s, source: Int64s) -> Bools:
     return is_first
 
 
-def _first(row: Int64s, num_rows: int) -> Int64s:
-    first = np.zeros(num_rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=num_rows), out=first[1:])
-    return first
-
-
 def _lists_by_row(pool: TextPool, num_rows: int, row: Int64s, values: Int64s) -> Int32s:
     """Each row's numbers as the text of a list message; NO_TEXT where it has none."""
     lists = np.full(num_rows, NO_TEXT, np.int32)
-    first = _first(row, num_rows)
+    first = row_starts(row, num_rows)
     count = np.diff(first)
     owners = np.flatnonzero(count)
     flat = np.ascontiguousarray(values, np.int64)

@@ -56,7 +56,7 @@ def records_of(graph: ExecutionGraph) -> Records:
     Raises:
         GraphError: if a node waits for another rank's node other than in a collective.
     """
-    arrive = _arrivals(graph)
+    arrive = graph.arrivals()
     record = np.arange(graph.num_nodes)
     is_paired = arrive >= 0
     record[arrive[is_paired]] = np.flatnonzero(is_paired)
@@ -96,13 +96,6 @@ def records_of(graph: ExecutionGraph) -> Records:
         waits_target=target[waits],
         waits_lane=graph.lane[source[waits]].astype(np.int64),
     )
-
-
-def _arrivals(graph: ExecutionGraph) -> Int64s:
-    arrive = np.full(graph.num_nodes, -1, np.int64)
-    own, finish = graph.members()
-    arrive[finish] = own
-    return arrive
 
 
 def _ranks(graph: ExecutionGraph, source: Int64s, target: Int64s) -> Int64s:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from foretrace.base import NS_PER_US, Bools, Int64s, written_beside, written_together
+from foretrace.base import NS_PER_US, Bools, Int64s, row_starts, written_beside, written_together
 from foretrace.exchange.chakra.columns import WrittenGraph, node_batches
 from foretrace.exchange.chakra.messages import (
     TextPool,
@@ -195,17 +195,11 @@ def _with_dependencies(
     order = np.argsort(data_row, kind="stable")
     return replace(
         nodes,
-        first_data=_first(data_row, count),
+        first_data=row_starts(data_row, count),
         data=data[order],
-        first_control=_first(control_row, count),
+        first_control=row_starts(control_row, count),
         control=control,
     )
-
-
-def _first(row: Int64s, count: int) -> Int64s:
-    first = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=count), out=first[1:])
-    return first
 
 
 def _with_durations(nodes: ChakraNodes, duration_ns: Int64s) -> ChakraNodes:
@@ -239,4 +233,6 @@ def _with_numbers(nodes: ChakraNodes, name: str, rows: Int64s, values: Int64s) -
         (attributes.value, values),
     )
     joined = [np.concatenate([old[is_kept], new])[order] for old, new in columns]
-    return replace(nodes, texts=texts, attributes=Attributes(_first(owner, len(nodes)), *joined))
+    return replace(
+        nodes, texts=texts, attributes=Attributes(row_starts(owner, len(nodes)), *joined)
+    )

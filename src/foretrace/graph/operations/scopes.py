@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, used_positions
+from foretrace.base import Bools, Int32s, Int64s, row_starts, used_positions
 from foretrace.graph._compiled import counted_order, innermost_scopes, scope_tree
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.nodes import NodeKind
@@ -72,8 +72,7 @@ def scopes_of(operations: Operations) -> Scopes:
     parent, speaker = np.empty((2, len(lane)), np.int32)
     scope_tree(lane, start_ns, end_ns, is_operator, np.concatenate(have_shapes), parent, speaker)
     num_lanes = len(operations.lanes)
-    first = np.zeros(num_lanes + 1, np.int64)
-    np.cumsum(np.bincount(lane, minlength=num_lanes), out=first[1:])
+    first = row_starts(lane, num_lanes)
     return Scopes(
         rank=np.concatenate(ranks),
         lane=lane,
@@ -113,8 +112,7 @@ def _by_lane(
     rows: Int64s, is_operator: Bools, lane: Int32s, num_lanes: int
 ) -> tuple[Int64s, Bools]:
     """Rows sorted by lane; inside a lane a trace's own order is by start, longer first."""
-    first = np.zeros(num_lanes + 1, np.int64)
-    np.cumsum(np.bincount(lane, minlength=num_lanes), out=first[1:])
+    first = row_starts(lane, num_lanes)
     order = np.empty(len(rows), np.int64)
     counted_order(lane.astype(np.int64), first, order)
     return rows[order], is_operator[order]

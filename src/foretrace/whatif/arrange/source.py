@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s, turns_within
+from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s, row_starts, turns_within
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.roles import NO_ROLE, Roles, roles_of
 from foretrace.whatif.arrange.slots import SlotIndex
@@ -107,7 +107,7 @@ def source_of(program: Program) -> RecordedNodes:
     )
     carried = _carried(graph, target, place=place, piece_of=piece_of, index=index)
     starts = graph.nodes_of(NodeKind.RANK_START)
-    arrive_of = _arrivals(graph)
+    arrive_of = graph.arrivals()
     return RecordedNodes(
         program=program,
         graph=graph,
@@ -226,10 +226,8 @@ def _carried(
     back[of_role] = index.by_role.num_between(
         index.role_slot[own[of_role]], own[of_role], later[of_role]
     )
-    first = np.zeros(graph.num_nodes + 1, np.int64)
-    np.cumsum(np.bincount(target, minlength=graph.num_nodes), out=first[1:])
     return Carried(
-        first=first,
+        first=row_starts(target, graph.num_nodes),
         source=source,
         kind=graph.edge_kind[chosen],
         distance=later - own,
@@ -265,14 +263,6 @@ def _first_on_lanes(
     _, first = np.unique(graph.lane[entry], return_index=True)
     found = np.zeros(graph.num_nodes, np.bool_)
     found[entry[first]] = ~is_after[entry[first]]
-    return found
-
-
-def _arrivals(graph: ExecutionGraph) -> Int64s:
-    """Of every finish its arrival; -1 of other nodes."""
-    found = np.full(graph.num_nodes, -1, np.int64)
-    arrive, finish = graph.members()
-    found[finish] = arrive
     return found
 
 

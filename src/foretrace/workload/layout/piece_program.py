@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, row_starts
 from foretrace.workload.layout.coarse import Coarse, without_kept
 from foretrace.workload.layout.tables import (
     COMPUTE,
@@ -191,7 +191,7 @@ def joined_programs(
     columns[:, 2:5], columns[:, 6] = own[:, :3], own[:, 3]
     waits = np.concatenate([one.waits for one in programs])
     item = waits[:, 0] + np.repeat(begin[:-1], [len(one.waits) for one in programs])
-    wait_begin = np.append(0, np.cumsum(np.bincount(item, minlength=len(items))))
+    wait_begin = row_starts(item, len(items))
     lists = []
     for found in (
         [
