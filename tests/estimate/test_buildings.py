@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.base import MachineError
+from foretrace.base import MachineError, WorkloadError
 from foretrace.cost import Inflation
 from foretrace.machine import Machine, links_of, load_machine
 
@@ -20,7 +20,7 @@ ACROSS = {"data": ["tp", "cp", "pp", "dp"], "pipeline": ["tp", "cp", "dp", "pp"]
 
 
 @cache
-def step_ns(folder: Path, crosses: str, gb_per_s: float) -> int:
+def step_ns(folder: Path, crosses: str, gb_per_s: float, local_steps: int | None = None) -> int:
     """A step of two buildings of 64, between which every rank is left so much."""
     path = folder / f"{gb_per_s}.toml"
     path.write_text(
@@ -36,9 +36,12 @@ def step_ns(folder: Path, crosses: str, gb_per_s: float) -> int:
         "micro_batch": 1, "sequence": SEQUENCE, "recompute": "full", "sharding.level": "none",
         "overlap.gradients": False, "parallelism.order": ACROSS[crosses],
     }  # fmt: skip
+    if local_steps is not None:
+        keys["local_steps"] = local_steps
     found = ft.estimate(
         "llama3-8b", keys, load_machine(path), network="shared", inflation=Inflation(otherwise=1.0)
     )
+    assert any("another training algorithm" in note for note in found.notes) == bool(local_steps)
     return found.step_ns
 
 
@@ -73,6 +76,21 @@ def test_pipeline_across_beats_data_across_until_the_link_is_what_the_closed_for
     below, above = turns_at / 1.02, turns_at * 1.02
     assert step_ns(folder, "data", below) < step_ns(folder, "pipeline", below)
     assert step_ns(folder, "data", above) > step_ns(folder, "pipeline", above)
+
+
+def test_copies_that_do_two_steps_by_themselves_exchange_half(folder: Path) -> None:
+    always, seldom = (
+        step_ns(folder, "data", 0.5, steps) - step_ns(folder, "data", 1.0, steps)
+        for steps in (None, 2)
+    )
+
+    assert seldom == pytest.approx(always / 2, rel=0.02)
+    with pytest.raises(WorkloadError, match="no copies of a whole model"):
+        ft.estimate(
+            "llama3-8b",
+            {"dp": 8, "global_batch": 8, "sharding.level": "zero1", "local_steps": 10},
+            "dgx-h100",
+        )
 
 
 def uneven(folder: Path, sizes: str) -> Machine:

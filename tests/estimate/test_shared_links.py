@@ -71,9 +71,25 @@ def taken_ns(machine: Machine, name: str, *groups: Sequence[int], size: int = SI
 
 
 def run(
-    machine: Machine, name: str, *groups: Sequence[int], size: int = SIZE
+    machine: Machine,
+    name: str,
+    *groups: Sequence[int],
+    size: int = SIZE,
 ) -> tuple[int, dict[tuple[str, str], float]]:
     """As `taken_ns`, and how long links of each level and way held flows up."""
+    ends_ns, held = ends_and_held(machine, name, groups, size=size)
+    return max(ends_ns), held
+
+
+def ends_and_held(
+    machine: Machine,
+    name: str,
+    groups: Sequence[Sequence[int]],
+    *,
+    size: int = SIZE,
+    first: str | None = None,
+) -> tuple[list[int], dict[tuple[str, str], float]]:
+    """When each group ends, and how long links of each level and way held flows up."""
     build = GraphBuilder()
     for at, group in enumerate(groups):
         build.collective(
@@ -90,7 +106,7 @@ def run(
     finish = graph.nodes_of(NodeKind.FINISH)
     duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
     duration_ns[finish] = transfer_ns(graph, finish, model)
-    found = step_traffic(graph, duration_ns, model=model, links=links_of(machine))
+    found = step_traffic(graph, duration_ns, model=model, links=links_of(machine), first=first)
     watched = np.ones(found.traffic.num_flows, np.uint8)
     timeline, times = simulate_links(graph, duration_ns, found.traffic, watched=watched)
     levels = [found.links.levels[at] for at in found.links.level[found.own_link]]
@@ -98,7 +114,11 @@ def run(
     for level, held_ns in zip(levels, times.held_ns.tolist(), strict=True):
         if held_ns:
             held[level.name, level.way.value] = held.get((level.name, level.way.value), 0) + held_ns
-    return int(timeline.end_ns.max()), held
+    ends_ns = [
+        int(timeline.end_ns[finish[graph.collective[finish] == at]].max())
+        for at in range(len(groups))
+    ]
+    return ends_ns, held
 
 
 @pytest.mark.parametrize("oversubscription", [1, 2, 7])
@@ -155,6 +175,16 @@ def test_incast_divides_the_receivers_card_and_is_told_by_links_that_lead_in(
     assert of_many == of_one == pytest.approx(count * SIZE / 50, rel=1e-6)
     assert set(into) == {("cards", "in")}
     assert set(out) == set(of_rings) == {("cards", "out")}
+
+
+def test_who_goes_first_takes_as_long_as_alone_and_no_link_idles(tmp_path: Path) -> None:
+    machine, rings = fat_tree(tmp_path, 1), [(0, HOST, 2 * HOST)] * 3
+    alone_ns = 2 / 3 * SIZE / 50
+
+    ends_ns, _ = ends_and_held(machine, "allgather", rings, first="1")
+
+    assert ends_ns[1] == pytest.approx(alone_ns, rel=0.003)
+    assert ends_ns[0] == ends_ns[2] == pytest.approx(3 * alone_ns, rel=1e-6)
 
 
 def test_what_meets_nobody_takes_as_long_as_alone_to_the_nanosecond() -> None:

@@ -151,6 +151,7 @@ def estimate(
         notes=(
             *_notes_on_hosts(machine),
             *_notes_on_software(software),
+            *_notes_on_plan(plan, network),
             *(model.notes if isinstance(model, ModuleProgram) else ()),
             *_notes_on_time(done, spread),
             *_notes_on_memory(model, memory),
@@ -297,6 +298,17 @@ def _notes_on_hosts(machine: Machine) -> Iterator[str]:
             f"{machine.name} are taken to be joined by their own cards, each host reaching all "
             "others at full bandwidth: name a machine whose network is another"
         )
+
+
+def _notes_on_plan(plan: Plan, network: NetworkUse) -> Iterator[str]:
+    if plan.local_steps is not None:
+        yield (
+            f"copies of the model do {plan.local_steps:,} steps by themselves (local_steps): that "
+            "is another training algorithm, whose loss is not that of this batch; the state of "
+            "its outer optimizer is not counted in memory"
+        )
+    if plan.first is not None and network is NetworkUse.PRIVATE:
+        yield "overlap.first says who goes first where links are shared: see --network shared"
 
 
 def _notes_on_software(software: TrainingSoftware | None) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from foretrace.workload import LaidOut, alike_groups
 _FULL = 1 + 1e-9
 _DIGITS = 12  # by which equal loads are told
 _LOADS = 2**40  # more than these can tell
+_AHEAD = 1000.0  # times as much as others get: nearly all, and nobody starves
 _UP, _DOWN = 1, 0  # which of two ends sends
 
 
@@ -77,6 +78,7 @@ def step_traffic(
     links: MachineLinks,
     groups: Callable[[ExecutionGraph], Sequence[Int64s]] = own_groups,
     num_bytes: Int64s | None = None,
+    first: str | None = None,
     least_left: float = 1.0,
 ) -> StepTraffic:
     """What the collectives of a step ask of a machine's links.
@@ -88,6 +90,7 @@ def step_traffic(
         links: that they use.
         groups: int64[groups, members], those that do what each make of a graph's collectives says.
         num_bytes: int64[collectives]; as the graph has them, if left out.
+        first: the group whose transfers go before all others.
         least_left: of any link's bandwidth, where some are to lose it.
     """
     flows = _Flows(graph, duration_ns, model, links.machine, num_bytes=num_bytes)
@@ -98,7 +101,12 @@ def step_traffic(
         for make, way, tree in flows.makes_and_ways
     }
     kind = np.array([kind_of_make[each] for each in flows.makes_and_ways], np.int64)
-    return _traffic(graph, flows, loads, kind[flows.place], least_left=least_left)
+    goes_first = np.array([one.group == first for one in makes], np.int64)[
+        graph.collectives.make[flows.collective]
+    ]
+    return _traffic(
+        graph, flows, loads, kind[flows.place], goes_first=goes_first, least_left=least_left
+    )
 
 
 class _Flows:
@@ -220,14 +228,20 @@ class _Loads:
 
 
 def _traffic(
-    graph: ExecutionGraph, flows: _Flows, loads: _Loads, kind: Int64s, *, least_left: float
+    graph: ExecutionGraph,
+    flows: _Flows,
+    loads: _Loads,
+    kind: Int64s,
+    *,
+    goes_first: Int64s,
+    least_left: float,
 ) -> StepTraffic:
     """Patterns of what takes as long alone, on links that may be crowded."""
     first, _, num_alike = loads.alike
     capacity = loads.links.bytes_per_ns[first]
     work_ns = flows.work_ns
     moves = (work_ns > 0) & (flows.num_bytes > 0)
-    key = np.stack([kind, flows.num_bytes, work_ns])[:, moves]
+    key = np.stack([kind, flows.num_bytes, work_ns, goes_first])[:, moves]
     distinct, at = np.unique(key, axis=1, return_inverse=True)
     pattern = np.full(len(kind), NO_FLOW, np.int64)
     pattern[moves] = at.reshape(-1)
@@ -278,7 +292,13 @@ def _traffic(
 
 
 def _shares(
-    loads: _Loads, kind: int, num_bytes: int, work_ns: int, *, capacity: Float64s
+    loads: _Loads,
+    kind: int,
+    num_bytes: int,
+    work_ns: int,
+    goes_first: int,
+    *,
+    capacity: Float64s,
 ) -> tuple[Int64s, Float64s, float]:
     """Links of a pattern, its share of each, and its pace."""
     found = loads.kinds[kind]
@@ -288,7 +308,8 @@ def _shares(
     link, load = link[order], load[order]
     # Links carry no more than they can, also where a fit has a message faster than a data sheet.
     taken_ns = max(float(work_ns), found.least_ns * num_bytes)
-    return link, load * num_bytes / capacity[link] / taken_ns, taken_ns / num_bytes / found.one_load
+    pace = taken_ns / num_bytes / found.one_load * (_AHEAD if goes_first else 1.0)
+    return link, load * num_bytes / capacity[link] / taken_ns, pace
 
 
 def _lanes(pattern: Int64s, lane: Int64s, rank: Int64s, count: int) -> tuple[Int64s, Int64s]:
@@ -349,7 +370,12 @@ def sharing_of(
     """What collectives of a laid-out graph, or of an edited one of the same ranks, ask of links."""
     groups = partial(alike_groups, plan=laid_out.plan) if laid_out.is_folded else own_groups
     return partial(
-        step_traffic, model=model, links=links_of(machine), groups=groups, least_left=least_left
+        step_traffic,
+        model=model,
+        links=links_of(machine),
+        groups=groups,
+        first=laid_out.plan.first,
+        least_left=least_left,
     )
 
 

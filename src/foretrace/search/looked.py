@@ -95,7 +95,14 @@ class Looked(Plain):
     def placement_words(self) -> list[str]:
         """What of its columns says where ranks stand and how they exchange, if not as usual."""
         own = columns_of(self.plan)
-        usual = {"outer_dp": 1, "experts": 1, "contiguous": "pp", "buckets": "rule"}
+        usual = {
+            "outer_dp": 1,
+            "experts": 1,
+            "contiguous": "pp",
+            "buckets": "rule",
+            "first": "",
+            "local_steps": 1,
+        }
         found = [f"order {own['order']}"]
         found += [f"{name} {own[name]}" for name, value in usual.items() if own[name] != value]
         return [*found, f"shards over {own['shard_ranks'] or 'all'}", f"reduced {own['reduced']}"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from foretrace.base import WorkloadError
 from foretrace.workload import (
+    Group,
     Plan,
     PlanDraft,
     Recompute,
@@ -115,6 +116,8 @@ _FIELDS = {  # of `Plan`, by the variable's name
     "buckets": "bucket_bytes",
     "shard_ranks": "shard_ranks",
     "reduced": "precision",
+    "first": "first",
+    "local_steps": "local_steps",
     "precision": "precision",
     "layers": "layers_of_chunk",
 }
@@ -128,8 +131,12 @@ DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "placement": ("order", "outer_dp", "experts"),
     "schedule": ("schedule", "chunks", "contiguous", "overlap", "buckets"),
     "network": ("shard_ranks", "reduced"),
+    "priority": ("first",),
+    "algorithm": ("local_steps",),
 }
 _BUCKETS = (2**27, 2**29, 2**31)
+_LOCAL_STEPS = (10, 100, 500)
+_FIRST = (Group.PIPELINE, Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT)
 _LARGEST = {"outer_dp": 64, "contiguous": 64, "shard_ranks": None}
 
 
@@ -154,8 +161,9 @@ def more_of(name: str, draft: PlanDraft, limits: SpaceLimits, num_ranks: int) ->
     if name in _LARGEST:
         values = [None, *(size for size in sizes if size <= (_LARGEST[name] or size))]
         return _of_field(name, field, values)
-    if name == "buckets":
-        return _of_field(name, field, [None, *_BUCKETS])
+    few = {"buckets": _BUCKETS, "local_steps": _LOCAL_STEPS, "first": _FIRST}
+    if name in few:
+        return _of_field(name, field, [None, *few[name]])
     return Variable(name, tuple(_CHOICES[name](plan, limits)))
 
 

@@ -90,6 +90,7 @@ def reduced(num_parameters: int, pool: ParameterPool, plan: Plan) -> tuple[Excha
         items = (replace(scattered, collective=CollectiveKind.REDUCE_SCATTER),)
         size = -(-size // pool.num_shards)
     if pool.replica is not None:
+        size = -(-size // (plan.local_steps or 1))
         total = _sum("all-reduce of gradients", pool.replica, size, dtype)
         items = (*items, replace(total, after=tuple(range(len(items)))))
     return items

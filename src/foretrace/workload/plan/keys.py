@@ -25,6 +25,7 @@ from foretrace.workload.plan.plan import (
     Axis,
     ContextExchange,
     Dispatch,
+    Group,
     Implementation,
     Overlap,
     Precision,
@@ -132,6 +133,8 @@ _OWN = (
     DescriptionKey("reshard_after_forward", bool, "sharding", "reshard_after_forward"),
     DescriptionKey("prefetch", Whole, "sharding", "prefetch"),
     DescriptionKey("bucket_bytes", Count, "sharding", "bucket_bytes"),
+    DescriptionKey("local_steps", Count, "sharding", "local_steps"),
+    DescriptionKey("first", Group, "overlap", "first"),
     DescriptionKey("recompute", Recompute, "memory", "recompute"),
     DescriptionKey(
         "modules",

@@ -52,6 +52,7 @@ _SIZES = (
     ("expert_stride", "expert_stride"),
     ("shard_ranks", "ranks of [sharding]"),
     ("bucket_bytes", "bucket_bytes"),
+    ("local_steps", "local_steps"),
 )
 # How far shares of tokens may miss a sum of 1: they are written with a few digits.
 _SHARES_TOLERANCE = 1e-3
@@ -155,6 +156,21 @@ def run_problems(plan: Plan) -> Iterator[str]:
         yield (
             f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
             "choose zero1, zero2 or zero3, or leave the ranks out"
+        )
+    yield from _of_local_steps(plan)
+
+
+def _of_local_steps(plan: Plan) -> Iterator[str]:
+    """Whether there are copies that could do steps by themselves."""
+    if plan.local_steps is None:
+        return
+    divided = plan.sharding is not Sharding.NONE
+    copies = plan.data * plan.context // (plan.shard_ranks or plan.data * plan.context)
+    if plan.expert > 1 or (copies < 2 if divided else plan.data * plan.context < 2):  # noqa: PLR2004
+        yield (
+            f"local_steps is {plan.local_steps}, and no copies of a whole model hold dense "
+            "parameters alone and could do steps by themselves: state [sharding] ranks below dp "
+            "times cp, or the level 'none', with ep 1"
         )
 
 

@@ -219,6 +219,12 @@ class Plan:
     # Of gradients that are reduced at once; `None`: Megatron's rule, the larger of 40 million
     # numbers and a million for each rank of DATA (distributed_data_parallel.py).
     bucket_bytes: int | None = None
+    # Steps that copies of the model do by themselves before they sum what changed, a part of it in
+    # each step, as streaming DiLoCo does; another algorithm. `None`: gradients in every step.
+    # Source: Douillard et al., "Streaming DiLoCo", arXiv:2501.18512.
+    local_steps: int | None = None
+    # Whose transfers go before all others on links that are shared; `None`: nobody's.
+    first: Group | None = None
     recompute: Recompute = Recompute.NONE
     # What selective recompute does again; `None`: what `implementation.selective` says.
     recompute_modules: tuple[RecomputeModule, ...] | None = None
