@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from foretrace.api.serving import knee as knee
     from foretrace.api.serving import serve as serve
     from foretrace.api.serving import serve_staged as serve_staged
+    from foretrace.api.serving import write_serving_trace as write_serving_trace
     from foretrace.api.verbs import blocks as blocks
     from foretrace.api.verbs import load as load
     from foretrace.api.verbs import replay as replay

@@ -31,6 +31,7 @@ from foretrace.serve import (
     recommender_stages,
     requests_named,
     staged_serving,
+    write_engine_trace,
 )
 from foretrace.workload import (
     Model,
@@ -102,6 +103,17 @@ def serve(
     if pools is not None and not isinstance(pools, Pools):
         pools = Pools(*pools)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
+
+
+def write_serving_trace(path: str | Path, found: Serving) -> None:
+    """Write what an engine did over time as a file that opens in Perfetto.
+
+    Args:
+        path: where to. Perfetto's own format if the name ends in `.pftrace`, else Chrome's JSON;
+            compressed if `.gz` follows.
+        found: what was served.
+    """
+    write_engine_trace(Path(path), found.run)
 
 
 def serve_staged(

@@ -151,6 +151,15 @@ def serve(
     attention: Annotated[
         str, option("flash|plain", "Of a generator; plain writes scores to memory.")
     ] = "flash",
+    timeline: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Write steps, batches, queue, cache and requests over time for Perfetto: .pftrace, or "
+            "Chrome's .json; .gz compresses.",
+            dir_okay=False,
+        ),
+    ] = None,
     price: options.Price = None,
     substitute: options.Substitutes = None,
     seed: options.Seed = 0,
@@ -171,6 +180,7 @@ def serve(
                 "--pools": pools,
                 "--fewest": fewest,
                 "--vary": vary,
+                "--timeline": timeline,
                 "--price": price,
                 "--substitute": substitute,
             }
@@ -193,6 +203,11 @@ def serve(
                 )
             )
             return
+        if timeline is not None and (rates or is_search):
+            raise WorkloadError(
+                "--timeline shows one engine that serves, not a search or several rates: leave "
+                "--rates out, or take --as-stated"
+            )
         if is_search and target is None:
             raise WorkloadError("the fewest GPUs that keep which promise? state it with --slo")
         asked: dict[str, Any] = {
@@ -222,7 +237,7 @@ def serve(
                 **asked,
             )
         else:
-            found = api.serve(
+            served = api.serve(
                 model,
                 target=target,
                 dollars_per_hour=price,
@@ -231,6 +246,10 @@ def serve(
                 pools=pools_of(pools) if pools else None,
                 **asked,
             )
+            if timeline is not None:
+                doing.now("writing the timeline")
+                api.write_serving_trace(timeline, served)
+            found = served
     outputs.tell(found)
 
 

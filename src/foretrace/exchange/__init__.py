@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foretrace.exchange.parquet import write_tables as write_tables
     from foretrace.exchange.perfetto import PROTOBUF_SUFFIXES as PROTOBUF_SUFFIXES
     from foretrace.exchange.perfetto import write_trace as write_trace
+    from foretrace.exchange.perfetto import write_tracks as write_tracks
     from foretrace.exchange.rows import DEFAULT_FLOWS as DEFAULT_FLOWS
     from foretrace.exchange.rows import Flow as Flow
     from foretrace.exchange.synthesis import DEFAULT_ORDER as DEFAULT_ORDER

@@ -69,6 +69,30 @@ def write_trace(
         )
         for timeline, processes in zip(timeline_by_title.values(), all_processes, strict=True)
     )
+    return _write(path, layout, contents)
+
+
+def write_tracks(path: Path, tracks_by_process: Mapping[str, Sequence[Track]]) -> int:
+    """Write tracks that belong to no timeline of a graph; the number of slices written.
+
+    Args:
+        path: where to, as in `write_trace`.
+        tracks_by_process: name of a process to its tracks, each of no rank, in the order to show.
+    """
+    layout = Layout()
+    rows, values = [], []
+    for name, tracks in tracks_by_process.items():
+        process = layout.process(name)
+        where = Processes(name, {}, {track.track: process for track in tracks})
+        for order, track in enumerate(tracks):
+            if isinstance(track, Slices):
+                rows.append(added_rows(track, layout, (where, order)))
+            else:
+                values.append(added_values(track, (where, order)))
+    return _write(path, layout, (Content(tuple(rows), (), tuple(values)),))
+
+
+def _write(path: Path, layout: Layout, contents: tuple[Content, ...]) -> int:
     is_packed = path.suffix == ".gz"
     kind = path.with_suffix("").suffix if is_packed else path.suffix
     write = write_protobuf if kind in PROTOBUF_SUFFIXES else write_chrome

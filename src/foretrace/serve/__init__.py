@@ -47,5 +47,6 @@ if TYPE_CHECKING:
     from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
     from foretrace.serve.step_times import PipelineStages as PipelineStages
     from foretrace.serve.step_times import StepBatch as StepBatch
+    from foretrace.serve.timeline import write_engine_trace as write_engine_trace
 
 lazily(__name__)

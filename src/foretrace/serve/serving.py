@@ -139,7 +139,12 @@ class ServedRates(Plain):
 class Serving(Answer):
     """A deployment and its requests."""
 
-    json_names: ClassVar[Mapping[str, str]] = {"served": "requests", "engine": "", "over_time": ""}
+    json_names: ClassVar[Mapping[str, str]] = {
+        "served": "requests",
+        "engine": "",
+        "over_time": "",
+        "run": "",
+    }
 
     model: str
     gpu: str
@@ -166,6 +171,7 @@ class Serving(Answer):
     notes: tuple[str, ...]
     over_time: Table
     engine: Engine
+    run: EngineRun
     served: tuple[ServedRequest, ...]
 
     @property
@@ -328,6 +334,7 @@ def serving(
         notes=notes,
         over_time=_over_time(run),
         engine=engine,
+        run=run,
         served=_served(run),
     )
 
