@@ -5,6 +5,11 @@ what they did, and as each rank alone under `foretrace run`'s fake groups. Kind,
 in and out, and number format of every collective have to be equal, in order.
 
     python bench/world.py [--world 2 4 8] [--only ddp fsdp2] [--device fake]
+
+With `--memory` what ranks hold is compared instead: the most that PyTorch's allocator has given a
+real process at once, by its own events, and parameters, gradients and optimizer states there.
+
+    python bench/world.py --memory --world 4
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -42,6 +47,12 @@ CONFIGURATIONS = {
     "1f1b x dp": ("pipeline.py", {"SCHEDULE": "1F1B", "STAGES": "half"}),
 }
 _STEPS = 3
+_LARGE = {  # so that what is counted is no rounding
+    "ddp.py": {"WIDTH": "512", "ROWS": "4096"},
+    "fsdp.py": {"WIDTH": "256", "ROWS": "64"},
+    "experts.py": {"WIDTH": "512", "ROWS": "4096"},
+    "pipeline.py": {"WIDTH": "512", "ROWS": "1024"},
+}
 Line = tuple[str, tuple[int, ...], int, int, str, int]
 _FLIGHT_NAMES = {own: flight for flight, own in NAMES.values()}
 
@@ -85,17 +96,82 @@ def real_rank(script: str, out: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def _most_bytes(recorded: Any) -> int:
+    """At once, of what the script's own thread took: gloo's threads make copies of their own."""
+    found: list[Any] = []
+    waiting = list(recorded.profiler.kineto_results.experimental_event_tree())
+    while waiting:
+        one = waiting.pop()
+        waiting += one.children
+        if one.name == "[memory]":
+            found.append(one)
+    found.sort(key=lambda one: one.start_time_ns)
+    alive, total, most = dict[int, int](), 0, 0
+    for one in found:
+        fields = one.typed[1]
+        if fields.alloc_size > 0 and one.start_tid == found[0].start_tid:
+            alive[fields.ptr] = fields.alloc_size
+            total += fields.alloc_size
+            most = max(most, total)
+        elif fields.alloc_size < 0:
+            total -= alive.pop(fields.ptr, 0)
+    return most
+
+
+def real_memory(script: str, out: str) -> None:
+    """One process of a real run, which writes what it held."""
+    from torch import Tensor
+    from torch.distributed.tensor import DTensor
+    from torch.optim import optimizer as optimizers
+    from torch.profiler import ProfilerActivity, profile
+
+    # Optimizers work tensor by tensor on a CPU, and on lists of them on a GPU, as the fake does.
+    for name in ("fused", "foreach"):
+        setattr(optimizers, f"_get_{name}_kernels_supported_devices", lambda: ["cpu"])
+    held: dict[str, int] = {}
+
+    def num_bytes(tensors: Iterable[object]) -> int:
+        own = [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
+        return sum(one.numel() * one.element_size() for one in own if isinstance(one, Tensor))
+
+    def updated(optimizer: Any, *_given: object) -> None:
+        owned = [one for group in optimizer.param_groups for one in group["params"]]
+        states = [one for each in optimizer.state.values() for one in each.values()]
+        held.update(
+            parameters=num_bytes(owned),
+            gradients=num_bytes(one.grad for one in owned),
+            optimizer=num_bytes(states),
+        )
+
+    optimizers.register_optimizer_step_post_hook(updated)
+    sys.argv = [script]
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        runpy.run_path(script, run_name="__main__")
+    held["peak"] = _most_bytes(recorded)
+    Path(out).write_text(json.dumps(held), encoding="utf-8")
+
+
 def real(
     script: Path, world: int, settings: dict[str, str], ranks: list[int]
 ) -> dict[int, list[Line]]:
     """What each of some ranks did in a real run."""
+    return {
+        rank: [_line(*row[:4], dtype=row[4], peer=row[5]) for row in rows]
+        for rank, rows in processes("--real", script, world, settings, ranks).items()
+    }
+
+
+def processes(
+    mode: str, script: Path, world: int, settings: dict[str, str], ranks: list[int]
+) -> dict[int, Any]:
+    """What some ranks of a real run wrote."""
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
         free.close()
         started = [
             subprocess.Popen(
-                [sys.executable, __file__, "--real", str(script), f"{folder}/{rank}.json"],
+                [sys.executable, __file__, mode, str(script), f"{folder}/{rank}.json"],
                 env=os.environ | settings | {
                     "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank),
                     "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
@@ -106,11 +182,7 @@ def real(
         codes = [one.wait() for one in started]
         if any(codes):
             raise SystemExit(f"{script} failed with {world} processes: exit codes {codes}")
-        told = {rank: json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in ranks}
-        return {
-            rank: [_line(*row[:4], dtype=row[4], peer=row[5]) for row in rows]
-            for rank, rows in told.items()
-        }
+        return {rank: json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in ranks}
 
 
 def _line(kind: str, members: list[int], *numbers: int, dtype: str, peer: int) -> Line:
@@ -146,12 +218,17 @@ def main() -> None:
     """Compare, and print a line for each configuration."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", nargs=2)
+    parser.add_argument("--real-memory", nargs=2)
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--world", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--only", nargs="+", default=list(CONFIGURATIONS))
     parser.add_argument("--device", default="fake")
     given = parser.parse_args()
     if given.real:
         real_rank(*given.real)
+        return
+    if given.real_memory:
+        real_memory(*given.real_memory)
         return
     for world in given.world:
         for name in given.only:
@@ -160,10 +237,36 @@ def main() -> None:
             size = {"all": str(world), "half": str(world // 2)}
             stated = {key: size.get(value, value) for key, value in stated.items()}
             ranks = [0, world - 1]
+            if given.memory:
+                _compare_memory(
+                    name, SCRIPTS / file, world, stated | _LARGE.get(file, {}), device=given.device
+                )
+                continue
             expected = real(SCRIPTS / file, world, stated, ranks)
             found = alone(SCRIPTS / file, world, stated, ranks, device=given.device)
             for rank in ranks:
                 _say(name, world, rank, expected[rank], found[rank])
+
+
+def _compare_memory(
+    name: str, script: Path, world: int, settings: dict[str, str], *, device: str
+) -> None:
+    ranks = [0, world - 1]
+    expected = processes("--real-memory", script, world, settings, ranks)
+    os.environ.update(settings)
+    run = ScriptRun(script, (), world, device=device, steps=2 * _STEPS, warmup=0)
+    for rank, role in roles_of(run, ranks).by_rank.items():
+        real_, found = expected[rank], role.memory
+        real_["activations"] = real_["peak"] - sum(
+            real_[part] for part in ("parameters", "gradients", "optimizer")
+        )
+        told = "; ".join(
+            f"{part} {getattr(found, part):,} for {real_[part]:,}"
+            + (f" ({getattr(found, part) / real_[part] - 1:+.1%})" if real_[part] else "")
+            for part in ("parameters", "gradients", "optimizer", "activations", "peak")
+        )
+        sys.stdout.write(f"{name}, {world} ranks, rank {rank}: {told}\n")
+        sys.stdout.flush()
 
 
 def _say(name: str, world: int, rank: int, expected: list[Line], found: list[Line]) -> None:

@@ -95,7 +95,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         short = rest.partition(".")[0]
         if namespace == "c10d":
             self._c10d(short, func, given, host_ns)
-            result = _with_future(result)
+            result = _with_future(given[0], result)
         elif name == _WAIT:
             self._hold(given[0][0])
         elif namespace.startswith("_c10d_functional"):
@@ -252,13 +252,13 @@ def _group_of(value: object) -> Any:
         return None
 
 
-def _with_future(result: Any) -> Any:
-    """Work that tells its tensors, as DDP wants it; that of fake groups tells none."""
+def _with_future(given: Sequence[Any], result: Any) -> Any:
+    """Work that tells its tensors, as DDP wants it: those given first, which it writes to."""
     if not (isinstance(result, tuple) and len(result) == 2):  # noqa: PLR2004  tensors, work
         return result
     future: Any = torch.futures.Future()
-    future.set_result(list(tensors_in(result[0])))
-    return result[0], _C10D._create_work_from_future(future).boxed()  # noqa: SLF001
+    future.set_result(list(tensors_in(given[0])))
+    return given[0], _C10D._create_work_from_future(future).boxed()  # noqa: SLF001
 
 
 def _key(tensor: torch.Tensor) -> int:

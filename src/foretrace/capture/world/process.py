@@ -72,7 +72,8 @@ class WorldProcess:
         )
         self.all_groups: dict[tuple[int, ...], None] = {}
         self._first_optimizer: object = None
-        self._work: dict[int, tuple[object, int]] = {}  # of objects that can be waited for
+        # Of objects that can be waited for: exchange, and tensors that live as long as it may run.
+        self._work: dict[int, tuple[object, int, object]] = {}
 
     def role(self) -> IssuedRole:
         """What has been written down."""
@@ -188,7 +189,7 @@ class WorldProcess:
             def called(*args: Any, **kwargs: Any) -> Any:
                 work = method(*args, **kwargs)
                 if work is not None:
-                    self._work[id(work)] = (work, self.observer.last_exchange)
+                    self._work[id(work)] = (work, self.observer.last_exchange, args)
                 return work
 
             return called
@@ -224,7 +225,7 @@ class WorldProcess:
             finally:
                 self.journal.phase = before
                 # DDP's reducer waits in C++ for what it issued, as the pass ends.
-                held = {exchange for _, exchange in self._work.values()}
+                held = {exchange for _, exchange, _ in self._work.values()}
                 for exchange in list(self.observer.unheld):
                     if exchange not in held and exchange not in own:
                         self.observer.hold_for(exchange)
@@ -254,6 +255,8 @@ class WorldProcess:
     def _end_update(self, optimizer: Any, *_given: object) -> None:
         self.journal.phase = FORWARD
         self.observer.memory.end_step(optimizer)
+        # What nothing waited for has ended by now.
+        self._work = {key: (work, at, None) for key, (work, at, _) in self._work.items()}
         self._first_optimizer = self._first_optimizer or optimizer
         if optimizer is not self._first_optimizer:
             return

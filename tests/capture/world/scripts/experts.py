@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.nn import functional
 
-_TOKENS, _WIDTH = 32, 16
+_TOKENS = int(os.environ.get("ROWS", "32"))
+_WIDTH = int(os.environ.get("WIDTH", "16"))
 all_to_all_single: Any = functional.all_to_all_single
 
 dist.init_process_group("gloo")

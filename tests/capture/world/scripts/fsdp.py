@@ -33,7 +33,8 @@ mesh = init_device_mesh(
     "cpu", (replicas, sharded, tensor), mesh_dim_names=("replicas", "shards", "tensor")
 )
 torch.manual_seed(0)
-model = nn.Sequential(*(Block(32) for _ in range(3)))
+width, rows = int(os.environ.get("WIDTH", "32")), int(os.environ.get("ROWS", "4"))
+model = nn.Sequential(*(Block(width) for _ in range(3)))
 if tensor > 1:
     for block in model:
         parallelize_module(
@@ -47,7 +48,7 @@ if sharded > 1:
 # Norms are plain tensors without shards, and one call cannot update those beside distributed ones.
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=sharded > 1 or tensor == 1)
 for _ in range(int(os.environ.get("STEPS", "3"))):
-    loss = model(torch.randn(4, 16, 32)).square().mean()
+    loss = model(torch.randn(rows, 16, width)).square().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()

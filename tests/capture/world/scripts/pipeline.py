@@ -17,10 +17,11 @@ mesh = init_device_mesh(
 stage = mesh.get_local_rank("stages")
 group = mesh.get_group("stages")
 torch.manual_seed(0)
+width, rows = int(os.environ.get("WIDTH", "16")), int(os.environ.get("ROWS", "4"))
 is_interleaved = kind.startswith("Interleaved")
 places = [stage, stage + stages] if is_interleaved else [stage]
 total = stages * len(places)
-modules = [nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in places]
+modules = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in places]
 made = [
     pipelining.PipelineStage(module, place, total, torch.device("cpu"), group=group)
     for module, place in zip(modules, places, strict=True)
@@ -32,7 +33,7 @@ schedule = schedule_class(
     loss_fn=nn.functional.mse_loss,
 )
 optimizer = torch.optim.SGD([one for module in modules for one in module.parameters()], lr=0.1)
-inputs, target = torch.randn(4 * stages, 16), torch.randn(4 * stages, 16)
+inputs, target = (torch.randn(rows * stages, width) for _ in range(2))
 for _ in range(int(os.environ.get("STEPS", "3"))):
     losses: list[torch.Tensor] = []
     is_last = stage == stages - 1
