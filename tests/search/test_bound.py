@@ -10,8 +10,8 @@ import pytest
 
 from foretrace.analyze import windows
 from foretrace.base import WorkloadError
-from foretrace.cost import Inflation, Remembered
-from foretrace.estimate import run_units, simulated_step, software_costs
+from foretrace.cost import CostModel, Inflation, Remembered
+from foretrace.estimate import run_units, simulated_step, software_costs, unit_programs
 from foretrace.machine import load_machine
 from foretrace.search import MORE_VARIABLES, SpaceLimits, StepBound, plan_space
 from foretrace.search.space import columns_of
@@ -21,6 +21,8 @@ from foretrace.workload import (
     Plan,
     PlanDraft,
     Precision,
+    Recompute,
+    Sharding,
     Transformer,
     blocks_of_model,
     check_plan,
@@ -113,6 +115,41 @@ def test_steps_with_other_variables_are_never_below_their_bounds(vary: str) -> N
             break
 
     assert num_steps > 1
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_parameters_that_stay_gathered_are_bound_as_those_that_do_not(schedule: str) -> None:
+    model = transformer("gpt2")
+    plan = Plan(context=2, data=2, pipeline=4, micro_batch=2, global_batch=32, sequence=1024)
+    plan = replace(plan, schedule=schedule, sharding=Sharding.ZERO3, reshard_after_forward=False)
+    costs = Remembered(software_costs(load_machine("perlmutter-gpu")))
+    bound, step_ns = StepBound(model, costs, Inflation()), units_ns(model, plan, costs)
+
+    assert 0.8 * step_ns < bound.run_ns(plan) <= step_ns
+    assert bound.quick_ns(plan) <= step_ns
+
+
+def test_reductions_beside_a_host_that_is_behind_are_bound() -> None:
+    model = transformer("llama3.2-1b")
+    plan = Plan(tensor=2, context=2, data=3, global_batch=48, sequence=1024, sequence_parallel=True)
+    plan = replace(plan, sharding=Sharding.ZERO1, recompute=Recompute.SELECTIVE)
+    costs = Remembered(software_costs(load_machine("llama3-24k")))
+
+    bound = StepBound(model, costs, Inflation()).run_ns(plan)
+
+    step_ns = units_ns(model, plan, costs)
+    assert 0.95 * step_ns < bound <= step_ns
+
+
+def units_ns(model: Transformer, plan: Plan, costs: CostModel) -> int:
+    """A step at unit grain."""
+    return unit_programs(model, costs, Inflation()).step_ns(plan)
+
+
+def transformer(name: str) -> Transformer:
+    model = load_model(name)
+    assert isinstance(model, Transformer)
+    return model
 
 
 def test_a_bound_of_a_pipeline_that_is_all_work_is_near_its_step() -> None:

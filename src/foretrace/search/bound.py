@@ -180,6 +180,8 @@ class StepBound:
         backward = np.zeros((len(Pass), 1), np.int64)
         backward[[Pass.BACKWARD, Pass.WEIGHT]] = 1
         before_ns, behind_ns = self._around_ns(plan, work)
+        # Its operators, or its launches, whichever hold up its end.
+        last_unit_ns = np.maximum(alone, host)[_passes_of(plan)[-1], : plan.pipeline]
         gathering = np.ones((len(Pass), 1), np.int64)
         gathering[Pass.WEIGHT] = 0
         times = UnitTimes(
@@ -194,9 +196,7 @@ class StepBound:
             reduce_ns=backward * shared.unit_reduce_ns[places],
             reduces_runs=plan.sharding is Sharding.ZERO2 and plan.pipeline > 1,
             shared_ns=shared.gathered_ns,
-            tail_ns=np.maximum(
-                shared.last_ns, shared.of_last_ns - alone[_passes_of(plan)[-1], : plan.pipeline]
-            ),
+            tail_ns=np.maximum(shared.last_ns, shared.of_last_ns - last_unit_ns),
         )
         ends_ns = stage_ends_ns(schedule, times)
         assert ends_ns is not None  # noqa: S101  the plan is legal

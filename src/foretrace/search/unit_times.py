@@ -169,6 +169,8 @@ def _alike(plan: Plan) -> Plan:
     return replace(
         plan_of_blocks(plan),
         pipeline=1,
+        # Passes that gather and those that find everything gathered work as long.
+        reshard_after_forward=True,
         # Stages stand behind one another, and parts that are timed are stages.
         order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
     )

@@ -67,7 +67,7 @@ def run(
 
     Exchanges before and behind a unit alone share a stream of their own. A unit ends no earlier
     than its stage's host has launched all up to it, and than what is shared out up to it is
-    gathered; then its gradients are reduced.
+    gathered, behind what was reduced before; then its gradients are reduced.
 
     Out: `forward_ns` and `backward_ns` (by chunk and microbatch, below 0 on entry), `place` (the
     first unit of every stage that has not run), `free_ns` (when stages are free, their begin on
@@ -76,6 +76,7 @@ def run(
     """
     num_stages = begin.size - 1
     left = kind.size
+    gathered_ns = shared_ns.copy()
     moved = True
     while moved and left > 0:
         moved = False
@@ -109,8 +110,10 @@ def run(
                 ready = max(ready, free_ns[stage]) + duration
                 for at in range(first, end):
                     launched_ns[stage] += host_ns[kind[at], chunk[at]]
-                    shared_ns[stage] += gather_ns[kind[at], chunk[at]]
-                ready = max(ready, launched_ns[stage], shared_ns[stage])
+                    if gather_ns[kind[at], chunk[at]] > 0:
+                        shared_ns[stage] += gather_ns[kind[at], chunk[at]]
+                        gathered_ns[stage] = shared_ns[stage]
+                ready = max(ready, launched_ns[stage], gathered_ns[stage])
                 for at in range(first, end):
                     if reduces[at]:
                         shared_ns[stage] += reduce_ns[kind[at], chunk[at]]
