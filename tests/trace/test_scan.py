@@ -55,7 +55,7 @@ def test_every_record_is_accounted_for(rows: list[Event]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)  # each cut at every byte
 @given(text=files(max_events=3), seed=st.integers(0, 2**32))
 def test_pieces_may_end_anywhere(text: bytes, seed: int) -> None:
     try:
@@ -73,7 +73,7 @@ def test_pieces_may_end_anywhere(text: bytes, seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)  # each cut at every byte
 @given(drawn=st.lists(events("X"), min_size=1, max_size=3))
 def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(drawn: list[Event]) -> None:
     rows = [{"ph": "X", **row} for row in drawn]
