@@ -17,9 +17,10 @@ from foretrace.cost import (
     Inflation,
     KernelRequests,
     collective_loads,
+    step_costs,
     transfer_ns,
 )
-from foretrace.estimate import Estimate, step_traffic
+from foretrace.estimate import Estimate, step_traffic, unshared
 from foretrace.graph import Collectives, NodeKind
 from foretrace.machine import Machine, MachineLinks, links_of, load_machine
 from foretrace.simulate import simulate_links
@@ -198,6 +199,29 @@ def test_what_meets_nobody_takes_as_long_as_alone_to_the_nanosecond() -> None:
     assert shared.links is not None
     assert shared.links.private_ns == shared.step_ns
     assert {row.crowded_ns for row in shared.links.rows} == {0}
+
+
+@pytest.mark.parametrize("ranks", [8, 128])
+@pytest.mark.parametrize("size", [8_192, 1 << 22, 1 << 30])
+def test_a_collective_over_several_hosts_alone_takes_what_its_cost_model_says(
+    ranks: int, size: int
+) -> None:
+    machine = load_machine("alps-gh200-10k")
+    build = GraphBuilder()
+    build.collective({rank: [] for rank in range(ranks)}, transfer_ns=0, name="allreduce")
+    graph = build.graph()
+    sized = [replace(one, num_bytes=size) for one in graph.collectives]
+    graph = replace(graph, collectives=Collectives.of(sized))
+    model = step_costs(unshared(machine))
+    finish = graph.nodes_of(NodeKind.FINISH)
+    duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
+    duration_ns[finish] = transfer_ns(graph, finish, model)
+
+    found = step_traffic(graph, duration_ns, model=model, links=links_of(machine), least_left=1e-9)
+
+    timeline, _ = simulate_links(graph, duration_ns, found.traffic)
+    assert found.traffic.num_flows == 1
+    assert timeline.end_ns.max() == duration_ns.max()
 
 
 def test_one_rank_of_each_stage_stands_for_all_and_prices_hold(tmp_path: Path) -> None:
