@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 import foretrace as ft
 from foretrace.base import WorkloadError
 from foretrace.serve import Engine, StepBatch, times_of_trace
-from foretrace.serve.of_trace import MarkedStep, marked
+from foretrace.serve.of_trace import MarkedStep, marked, steps_of_trace
+from foretrace.trace import load_traces
 
 
 def taken_us(step: MarkedStep) -> float:
@@ -44,6 +46,9 @@ NAMES += [f"execute_context_1({size})_generation_8(8)" for size in (100, 500, 90
 
 def test_marks_say_what_a_step_works_on() -> None:
     assert marked("execute_context_2(1024)_generation_30(30)") == MarkedStep(2, 1024, 30)
+    detailed = "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)"
+    detailed += "_generation_37(sq37sk34489sqsq37sqsk34489)"
+    assert marked(detailed) == MarkedStep(9, 8155, 37, 34489)
     assert marked("step[DECODE bs=64 g_sqsq=64 g_sqsk=100 g_sk=100]") == MarkedStep(0, 0, 64, 100)
     assert marked("step[prefill bs=2 toks=512]") == MarkedStep(2, 512, 0, 0)
     assert marked("step[mixed bs=66 ext=2048 dec=64]") == MarkedStep(2, 2048, 64)
@@ -79,3 +84,19 @@ def test_a_trace_without_marks_is_a_sentence(tmp_path: Path) -> None:
 
     with pytest.raises(WorkloadError, match="has 0 marked steps of 0 kinds"):
         times_of_trace(path, Engine(), ranks=1)
+
+
+def test_of_marks_inside_one_another_the_outer_counts(tmp_path: Path) -> None:
+    """SGLang's own and vLLM's form of one step, and work behind the mark's end."""
+    path = write(tmp_path / "sglang.json", NAMES, on_device=False)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    outer = [one for one in document["traceEvents"] if one.get("cat") == "user_annotation"]
+    inner = [{**one, "name": "step[DECODE bs=3]", "ts": one["ts"] + 1, "dur": 1.0} for one in outer]
+    document["traceEvents"] += inner
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    steps = steps_of_trace(load_traces(path)[0])
+
+    wanted = [marked(name) for name in NAMES]
+    assert [replace(one, duration_ns=0) for one in steps] == wanted
+    assert [one.duration_ns for one in steps] == [1000 * taken_us(one) for one in steps]

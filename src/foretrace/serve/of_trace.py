@@ -6,7 +6,9 @@ for each of them; none of it below zero. What lies on no line is the stated inte
 
 Source:
     vllm-project/vllm, vllm/v1/worker/gpu_worker.py, `annotate_profile`:
-    execute_context_2(1024)_generation_30(30), requests and tokens of prompts and of replies.
+    execute_context_2(1024)_generation_30(30), requests and tokens of prompts and of replies; with
+    detailed_trace_annotation (pull request 37524) execute_1054_context_2(sq1024sk1500...)_
+    generation_30(sq30sk9000...): queries and keys of either.
     sgl-project/sglang pull requests 23419 and 24911: step[decode bs=64 ... g_sk=100032],
     step[prefill bs=1 toks=1025], step[mixed bs=66 ext=2048 dec=64], and with c=, g=, c_sq=, g_sk=.
 """
@@ -14,19 +16,26 @@ Source:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, WorkloadError
+from foretrace.base import Float64s, Int64s, WorkloadError
 from foretrace.serve.engine import Engine
 from foretrace.serve.profiles import ProfileGrid
 from foretrace.serve.step_times import EngineStepTimes
-from foretrace.trace import Category, Trace, load_traces
+from foretrace.trace import NO_ID, Category, Trace, load_traces
 
-_VLLM = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
+_VLLM = re.compile(
+    r"execute_context_(?P<prefills>\d+)\((?P<tokens>\d+)\)_generation_(?P<decodes>\d+)\(\d+\)"
+)
+_VLLM_DETAILED = re.compile(
+    r"execute_\d+_context_(?P<prefills>\d+)\(sq(?P<tokens>\d+)sk\d+sqsq\d+sqsk\d+\)"
+    r"_generation_(?P<decodes>\d+)\(sq\d+sk(?P<kept>\d+)sqsq\d+sqsk\d+\)"
+)
 _SGLANG = re.compile(r"step\[(\w+)((?: \w+=\d+)*)\]")
+_ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 _LEAST_STEPS, _LEAST_KINDS = 5, 2
 _ENDS = 0.1, 0.9  # of the interval
 
@@ -50,10 +59,11 @@ class MarkedStep:
 
 def marked(name: str) -> MarkedStep | None:
     """What the name of an annotation says of a step; none, if it marks none."""
-    found = _VLLM.fullmatch(name)
+    found = _VLLM.fullmatch(name) or _VLLM_DETAILED.fullmatch(name)
     if found is not None:
-        prefills, tokens, decodes, _ = map(int, found.groups())
-        return MarkedStep(prefills, tokens, decodes)
+        counts = {key: int(value) for key, value in found.groupdict().items()}
+        kept = counts.get("kept")
+        return MarkedStep(counts["prefills"], counts["tokens"], counts["decodes"], kept)
     found = _SGLANG.fullmatch(name)
     if found is None:
         return None
@@ -72,28 +82,51 @@ def marked(name: str) -> MarkedStep | None:
 
 
 def steps_of_trace(trace: Trace) -> tuple[MarkedStep, ...]:
-    """The steps of a trace: how long the device works on each, else the time to the next mark."""
+    """The steps of a trace, and how long the device works on each.
+
+    That is the mark's shadow on the device; where there is none, from the first of what was
+    launched between a mark and the next to the end of the last, behind the step before; where
+    no device was recorded the time to the next mark. Of marks inside one another the outer counts.
+    """
     by_name = {at: found for at, name in enumerate(trace.strings) if (found := marked(name))}
     known = np.isin(trace.name, list(by_name))
     on_device = known & (trace.category == Category.DEVICE_ANNOTATION)
     rows = np.flatnonzero(on_device if on_device.any() else known)
-    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
-    duration = trace.duration_ns[rows]
-    if not on_device.any():
-        duration = np.diff(trace.start_ns[rows])
-        rows = rows[:-1]
-    names = trace.name[rows].tolist()
+    rows = rows[np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows]))]
+    ends = trace.start_ns[rows] + trace.duration_ns[rows]
+    if len(rows):
+        rows = rows[np.concatenate([[True], ends[1:] > np.maximum.accumulate(ends)[:-1]])]
+    duration = trace.duration_ns[rows] if on_device.any() else _worked_ns(trace, rows)
     return tuple(
-        MarkedStep(
-            by_name[name].num_prefills,
-            by_name[name].prefill_tokens,
-            by_name[name].num_decodes,
-            by_name[name].kept_tokens,
-            spent,
-        )
-        for name, spent in zip(names, duration.tolist(), strict=True)
+        replace(by_name[name], duration_ns=spent)
+        for name, spent in zip(trace.name[rows].tolist(), duration.tolist(), strict=False)
         if by_name[name].sizes[0] > 0 and spent > 0
     )
+
+
+def _worked_ns(trace: Trace, rows: Int64s) -> Int64s:
+    """Time on the device of what was launched between each mark and the next, int64[marks]."""
+    calls = np.flatnonzero((trace.category == Category.RUNTIME) & (trace.correlation != NO_ID))
+    works = np.flatnonzero(np.isin(trace.category, _ON_DEVICE) & (trace.correlation != NO_ID))
+    calls = calls[np.argsort(trace.correlation[calls], kind="stable")]
+    at = np.searchsorted(trace.correlation[calls], trace.correlation[works])
+    at = np.minimum(at, max(len(calls) - 1, 0))
+    is_known = trace.correlation[calls[at]] == trace.correlation[works] if len(calls) else at < 0
+    works, calls = works[is_known], calls[at[is_known]] if len(calls) else calls
+    mark = np.searchsorted(trace.start_ns[rows], trace.start_ns[calls], side="right") - 1
+    works, mark = works[mark >= 0], mark[mark >= 0]
+    if not len(works):
+        between: Int64s = np.diff(trace.start_ns[rows])
+        return between
+    first = np.full(len(rows), np.iinfo(np.int64).max)
+    last = np.zeros(len(rows), np.int64)
+    np.minimum.at(first, mark, trace.start_ns[works])
+    np.maximum.at(last, mark, trace.start_ns[works] + trace.duration_ns[works])
+    before = np.maximum.accumulate(np.concatenate([[0], last]))[:-1]
+    worked: Int64s = np.maximum(last - np.maximum(first, before), 0)
+    # The device may be busy with a step before the first, which nothing marks.
+    worked[0] = min(worked[0], trace.duration_ns[works[mark == 0]].sum())
+    return worked
 
 
 def times_of_trace(path: Path, engine: Engine, *, ranks: int) -> EngineStepTimes:
