@@ -31,8 +31,8 @@ from foretrace.trace.steps import StepMark, step_marks
 
 _RECORD = "foretrace.record sets all of this: see `python -m pydoc foretrace.record`"
 _SYNC_EVENTS = (
-    "pass experimental_config=torch._C._profiler._ExperimentalConfig("
-    "enable_cuda_sync_events=True) to the profiler"
+    "pass the profiler experimental_config=config, where config is "
+    "`_ExperimentalConfig(enable_cuda_sync_events=True)` of `torch._C._profiler`"
 )
 _WHOLE = "wait until the profiler has written the file before the process ends or it is copied"
 _DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

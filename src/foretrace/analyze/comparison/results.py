@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from foretrace.analyze.breakdown import COMPONENTS
 from foretrace.answer import (
     Answer,
     Column,
@@ -357,7 +358,7 @@ def _side_text(side: Side) -> str:
 def _columns(row: Callable[[Any], Contribution]) -> tuple[Column, ...]:
     signed, files = Unit.SIGNED_MS, Shown.FILES
     return (
-        Column("label", "", Unit.NAME, lambda one: row(one).label.replace(", microbatch ", " mb ")),
+        Column("label", "", Unit.NAME, lambda one: _shown_label(row(one).label)),
         Column("before_ns", value=lambda one: row(one).before.step_ns),
         Column("after_ns", value=lambda one: row(one).after.step_ns),
         Column("difference_ns", "diff.", signed, lambda one: row(one).difference_ns),
@@ -369,6 +370,12 @@ def _columns(row: Callable[[Any], Contribution]) -> tuple[Column, ...]:
         Column("before_count", value=lambda one: row(one).before.count, shown=files),
         Column("after_count", value=lambda one: row(one).after.count, shown=files),
     )
+
+
+def _shown_label(label: str) -> str:
+    """A row's name in a table: components in words, as elsewhere; the field's own key in JSON."""
+    words = label.replace("_", " ") if label in COMPONENTS else label
+    return words.replace(", microbatch ", " mb ")
 
 
 def _effect(row: Contribution, name: str) -> int:
