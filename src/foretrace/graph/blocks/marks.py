@@ -25,7 +25,8 @@ from foretrace.graph.operations.scopes import Scopes
 from foretrace.trace import Category, Trace
 
 MODULE = "nn.Module: "
-_NUMBERED = re.compile(r"(.*?)[\s_#:.\[(-]*(\d+)[\])\s#]*$")
+# Of a name read from its end, so that the longest one is read once.
+_NUMBER_LAST = re.compile(r"[\])\s#]*\d+[\s_#:.\[(-]*")
 _LAYER_WORD = re.compile(r"layer(?!norm)|block|bottleneck|decoder|encoder|stage", re.IGNORECASE)
 _NO_LAYERS = re.compile(
     r"ProfilerStep|iteration|step|microbatch|micro_batch|batch|epoch", re.IGNORECASE
@@ -136,12 +137,19 @@ def _numbered_spans(operations: Operations, subject: str) -> Spans:
         table = [-1] * len(trace.strings)
         for index in used_positions(names, len(trace.strings)).tolist():
             text = trace.strings[index]
-            match = _NUMBERED.match(_plain(text))
+            kind = _before_number(_plain(text))
             is_right = subject != "module" or text.startswith(MODULE)
-            if match and is_right and match[1] and not _NO_LAYERS.search(match[1]):
-                table[index] = kinds.setdefault(match[1], len(kinds))
+            if kind and is_right and not _NO_LAYERS.search(kind):
+                table[index] = kinds.setdefault(kind, len(kinds))
         rows.append(_chosen(trace, position, _CATEGORY[subject], table))
     return _joined(rows, tuple(kinds))
+
+
+def _before_number(name: str) -> str:
+    """What stands before the number that a name of one line ends in; "" if it ends in none."""
+    match = _NUMBER_LAST.match(name[::-1])
+    kind = name[: len(name) - match.end()] if match else ""
+    return "" if "\n" in kind else kind
 
 
 def _chosen(
