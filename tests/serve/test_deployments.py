@@ -49,6 +49,14 @@ def measured(folder: Path) -> dict[str, Float64s]:
     }
 
 
+def test_a_short_name_is_a_whole_one() -> None:
+    found = chip_of(["l4"])
+
+    assert found is not None
+    assert found.name == "l4"
+    assert chip_of(["l"]) is None
+
+
 def test_a_deployment_under_rules_of_substitution() -> None:
     law = "poisson:rate=4,prompt=4096,output=64,requests=64"
     engine = {"model": "llama3-8b", "max_num_batched_tokens": 8192}

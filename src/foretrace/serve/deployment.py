@@ -33,7 +33,7 @@ from foretrace.workload import Transformer, cache_bytes_per_token, serving_memor
 # Without profiles: kernels of chips that were not measured lie within this of their models, four
 # times in five, when all of a step's are summed (docs/cost: 20 % for an unseen chip).
 _LOW, _HIGH = 0.8, 1.2
-_LEAST_NAME = 4  # letters of a GPU's name: fewer say too little
+_LEAST_NAME = 4  # letters of a part of a GPU's name: fewer say too little
 _FORMATS = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -310,7 +310,8 @@ def chip_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Chip | None:
             (len(called), one)
             for one in chips
             for called in map(plain_name, (one.name, *one.device_names))
-            if len(plain) >= _LEAST_NAME and (called in plain or plain in called)
+            if called == plain
+            or (len(plain) >= _LEAST_NAME and (called in plain or plain in called))
         ]
         if fitting:
             return max(fitting, key=lambda pair: pair[0])[1]
