@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 from foretrace.analyze.selection import Selection, selection_of
-from foretrace.base import ScenarioError
+from foretrace.base import ScenarioError, is_number
 
 REMOVED = "removed"
 
@@ -63,19 +63,10 @@ def read_change(text: str) -> Change:
         ScenarioError: if it has no factor, or a word of it means nothing.
     """
     selection, equals, factor = (part.strip() for part in text.rpartition("="))
-    if not equals or not (factor == REMOVED or _is_number(factor)):
+    if not equals or not (factor == REMOVED or is_number(factor)):
         raise ScenarioError(
             f"change {text!r} does not end with a factor: expected `{text.strip()}=0.8` for 20% "
             f"less time, `=0` for none, or `={REMOVED}` of edges."
         )
     is_removed = factor == REMOVED
     return Change(selection_of(selection), 0.0 if is_removed else float(factor), is_removed)
-
-
-def _is_number(text: str) -> bool:
-    """Whether a factor can be read; its range is the change's to judge."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

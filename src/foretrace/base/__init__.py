@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from foretrace.base.processes import SweepEngine as SweepEngine
     from foretrace.base.processes import mapped as mapped
     from foretrace.base.remembering import Remembering as Remembering
+    from foretrace.base.texts import is_number as is_number
     from foretrace.base.texts import visible as visible
     from foretrace.base.times import NS_PER_DAY as NS_PER_DAY
     from foretrace.base.times import NS_PER_HOUR as NS_PER_HOUR

@@ -14,3 +14,12 @@ _UNSEEN = re.compile(
 def visible(text: str) -> str:
     """The text with an escape in place of every character that steers what shows it."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text can be read as a number; its range is for others to judge."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

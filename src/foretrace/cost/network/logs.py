@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from foretrace.base import NS_PER_US, ModelError, number_format
+from foretrace.base import NS_PER_US, ModelError, is_number, number_format
 from foretrace.cost.network.domain import collective_named
 
 Row = dict[str, object]
@@ -100,11 +100,11 @@ def _row(words: list[str], *, has_root: bool) -> Row | None:
     if len(words) < 3 + _LEAST_NUMBERS or not (words[0].isdigit() and words[1].isdigit()):
         return None
     rest = words[3:]
-    if not _is_number(rest[0]):  # the reduction
+    if not _is_known(rest[0]):  # the reduction
         rest = rest[1:]
     if has_root:
         rest = rest[1:]
-    if len(rest) < _LEAST_NUMBERS or not all(map(_is_number, rest[:_LEAST_NUMBERS])):
+    if len(rest) < _LEAST_NUMBERS or not all(map(_is_known, rest[:_LEAST_NUMBERS])):
         return None
     time_us, algbw, busbw = map(float, rest[:_LEAST_NUMBERS])
     if int(words[0]) == 0 or time_us <= 0:
@@ -119,9 +119,5 @@ def _row(words: list[str], *, has_root: bool) -> Row | None:
     }
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return word.casefold() != "nan"
+def _is_known(word: str) -> bool:
+    return is_number(word) and word.casefold() != "nan"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from foretrace.base import ModelError, ScenarioError, check_keys
+from foretrace.base import ModelError, ScenarioError, check_keys, is_number
 from foretrace.whatif import edits
 from foretrace.whatif.edits.edit import Edit, Key, StatedValues
 from foretrace.whatif.edits.model import Layers, Widths
@@ -75,7 +75,7 @@ def pairs_of(texts: Sequence[str], option: str) -> dict[str, object]:
             raise ScenarioError(f"{option} {text!r} has no value: write it as in {option} all=1.2")
         if name in found:
             raise ScenarioError(f"{option} states {name!r} twice: state it once")
-        found[name] = float(value) if _reads_as_number(value) else value
+        found[name] = float(value) if is_number(value) else value
     return found
 
 
@@ -100,11 +100,3 @@ def stated_of(texts: Sequence[str]) -> tuple[PlanDraft | None, Sizes | None]:
         PlanDraft().with_keys(of_plan) if of_plan else None,
         Sizes(**sizes) if sizes else None,
     )
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
