@@ -87,7 +87,7 @@ def _read(key: Key, given: Any) -> object:
         if name:
             raise ScenarioError(
                 f"{option} {given!r} names {name!r}, expected one time or factor: write {option} "
-                f"{value or '2 ms'}"
+                "2ms, or 0.5 for half of it"
             )
         return pairs_of([f"data={value}"], option)["data"]
     return given
