@@ -73,6 +73,7 @@ def test_alarms_of_an_optimizer_stand_at_their_steps(job: ft.Job, tmp_path: Path
             "step": step,
             "time_ns": inside_ns - zero_ns + (step - 42) * 10**9,
             "rank": 1,
+            "expected_std": 0.23,
             "layers": {"first": {"ratio_std": 0.2 + 0.01 * (step % 3) + (step >= 40)}},
         }
         for step in range(50)

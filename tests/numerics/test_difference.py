@@ -129,11 +129,13 @@ def test_a_comparison_that_was_ended_goes_on(first: Path, tmp_path: Path) -> Non
     journal = tmp_path / "journal.jsonl"
     whole = checkpoint_difference(first, second, journal=journal)
     lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text(lines[0] + lines[1][:20])
+    journal.write_text(lines[0] + lines[1] + lines[2][:20])
 
     resumed = checkpoint_difference(first, second, journal=journal)
 
     assert resumed.as_json() == whole.as_json()
+    with pytest.raises(TraceError, match="is no journal of a comparison of these checkpoints"):
+        checkpoint_difference(first, first, journal=journal)
 
 
 def test_half_a_checkpoint_is_said(first: Path, tmp_path: Path) -> None:

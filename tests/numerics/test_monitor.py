@@ -131,11 +131,17 @@ class Muon(torch.optim.Muon):
 def test_optimizers_without_a_closed_form_are_watched_by_their_past(
     tmp_path: Path, optimizer: str | Callable[..., torch.optim.Optimizer]
 ) -> None:
-    trained(tmp_path / "log.jsonl", planted_at=30, optimizer=optimizer)
+    trained(tmp_path / "log.jsonl", planted_at=60, optimizer=optimizer)
 
     found = watch(tmp_path / "log.jsonl")
 
     assert found.expected_std is None
+    steps = [one.step for one in found.alarms if one.layer == "0.weight"]
+    assert steps
+    assert 60 < min(steps) < 70
+    if optimizer in (Lion, Muon):
+        assert {one.statistic for one in found.alarms} == {"gradient_memory"}
+    assert min(one.step for one in found.alarms) > 60
     assert found.rows[0].last["update_norm"]
     assert found.rows[0].last["epsilon_ratio"] is None
 

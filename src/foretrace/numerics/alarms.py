@@ -20,6 +20,7 @@ _NORMAL = 1.4826  # standard deviations of a normal distribution in one median a
 _WINDOW = 128  # observations that are remembered
 _PATIENCE = 24  # observations before anything is judged
 _IN_A_ROW = 3
+_ALL_BUT = 1 - 1e-9  # a correlation that is not 1
 _LIMITS_EVERY = 4  # observations between two looks at the past, which moves slowly
 
 
@@ -31,6 +32,8 @@ class AlarmRule:
     deviations: float  # of its past, from the median of its past
     factor: float  # times the median, at least
     says: str  # what it means
+    least: float = -math.inf  # that a limit is
+    is_correlation: bool = False  # judged as its inverse hyperbolic tangent, which spreads evenly
     floor: float | None = None  # instead of these: alarming below it, where the past lay above
 
 
@@ -64,6 +67,8 @@ class Watchman:
             layers: names of the rows.
             values: float64[layers, rules]; NaN where there is none.
         """
+        bent = np.array([rule.is_correlation for rule in self.rules])
+        values = np.where(bent, _spread_out(values), values)
         if self._runs is None or self._runs.shape != values.shape:
             self._past, self._runs, self._known = [], np.zeros(values.shape), None
         found: list[Alarm] = []
@@ -80,8 +85,8 @@ class Watchman:
                         step=step,
                         layer=layers[layer],
                         statistic=self.rules[rule].statistic,
-                        value=float(values[layer, rule]),
-                        limit=float(limits[layer, rule]),
+                        value=_told(self.rules[rule], values[layer, rule]),
+                        limit=_told(self.rules[rule], limits[layer, rule]),
                         says=self.rules[rule].says,
                     )
                 )
@@ -99,11 +104,24 @@ class Watchman:
         spread = _NORMAL * np.median(np.abs(past - median), 0)
         away = np.array([rule.deviations for rule in self.rules]) * spread
         factor = np.array([rule.factor for rule in self.rules])
-        found: Float64s = np.maximum(median + away, median * factor)
+        least = np.array(
+            [_spread_out(one.least) if one.is_correlation else one.least for one in self.rules]
+        )
+        found: Float64s = np.maximum(np.maximum(median + away, median * factor), least)
         for at, rule in enumerate(self.rules):
             if rule.floor is not None:
                 found[:, at] = np.where(median[:, at] > rule.floor, rule.floor, -np.inf)
         return found
+
+
+def _spread_out(correlation: Float64s | float) -> Float64s:
+    """Fisher's: of any correlation, estimates are then as far from it."""
+    found: Float64s = np.arctanh(np.clip(correlation, -_ALL_BUT, _ALL_BUT))
+    return found
+
+
+def _told(rule: AlarmRule, value: float) -> float:
+    return float(np.tanh(value) if rule.is_correlation else value)
 
 
 def expected_ratio(beta: float, step: int) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -130,16 +129,15 @@ def _safetensors(path: Path) -> Iterator[StoredTensor]:
                 f"{path} is no safetensors file, or cut off in its head: fetch it again"
             )
         head: dict[str, Any] = json.loads(file.read(length))
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    begin = 8 + length
+    begin, size = 8 + length, path.stat().st_size
     for name, one in head.items():
         if name == "__metadata__":
             continue
         start, end = one["data_offsets"]
-        if begin + end > len(mapped):
+        if begin + end > size:
             raise TraceError(
                 f"{path} is cut off: the tensor {name} ends at byte {begin + end:,} of "
-                f"{len(mapped):,}; fetch it again"
+                f"{size:,}; fetch it again"
             )
         if one["dtype"] not in _TYPES:
             raise TraceError(f"{path}: the tensor {name} is of the unknown type {one['dtype']!r}")
@@ -148,15 +146,18 @@ def _safetensors(path: Path) -> Iterator[StoredTensor]:
             name=name,
             shape=tuple(one["shape"]),
             type=_TYPES[one["dtype"]],
-            read=_reader(mapped, begin + start, kind),
+            read=_reader(path, begin + start, kind),
         )
 
 
-def _reader(mapped: mmap.mmap, begin: int, kind: torch.dtype) -> Callable[[int, int], Tensor]:
+def _reader(path: Path, begin: int, kind: torch.dtype) -> Callable[[int, int], Tensor]:
     width = torch.empty(0, dtype=kind).element_size()
 
     def read(first: int, last: int) -> Tensor:
-        held = bytearray(mapped[begin + first * width : begin + last * width])
+        held = bytearray((last - first) * width)
+        with path.open("rb") as file:  # mapped pages would count as memory that is taken
+            file.seek(begin + first * width)
+            file.readinto(held)
         return torch.frombuffer(held, dtype=kind) if held else torch.empty(0, dtype=kind)
 
     return read
@@ -192,6 +193,7 @@ def _distributed(folder: Path) -> Iterator[StoredTensor]:
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
     reader = FileSystemReader(folder)
+    held: dict[str, Tensor] = {}  # the tensor that was read last
     for name, one in reader.read_metadata().state_dict_metadata.items():
         if isinstance(one, TensorStorageMetadata):
             kind = one.properties.dtype
@@ -199,21 +201,26 @@ def _distributed(folder: Path) -> Iterator[StoredTensor]:
                 name=name,
                 shape=tuple(one.size),
                 type=str(kind).removeprefix("torch."),
-                read=_distributed_reader(folder, name, tuple(one.size), kind),
+                read=_distributed_reader(folder, name, tuple(one.size), (kind, held)),
             )
 
 
 def _distributed_reader(
-    folder: Path, name: str, shape: tuple[int, ...], kind: torch.dtype
+    folder: Path, name: str, shape: tuple[int, ...], at: tuple[torch.dtype, dict[str, Tensor]]
 ) -> Callable[[int, int], Tensor]:
+    kind, held = at
+
     def read(first: int, last: int) -> Tensor:
         # On demand: it loads much of PyTorch.
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        state = {name: torch.empty(shape, dtype=kind)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that this is one process is meant
-            load(state, checkpoint_id=folder, no_dist=True)
-        return state[name].reshape(-1)[first:last]
+        if name not in held:
+            held.clear()
+            state = {name: torch.empty(shape, dtype=kind)}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that this is one process is meant
+                load(state, checkpoint_id=folder, no_dist=True)
+            held[name] = state[name].reshape(-1)
+        return held[name][first:last]
 
     return read

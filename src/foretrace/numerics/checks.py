@@ -67,8 +67,8 @@ def int8_sums(given: Tensor, weight: CheckedInt8Weight) -> Tensor:
 
 def wrong_int8_rows(sums: Tensor, modulus: int = MODULUS) -> Tensor:
     """Rows of a checked product whose sum does not come out; bool[rows]."""
-    wide = sums.to(torch.int64)
-    return (wide[:, :-1].sum(1) - wide[:, -1]).remainder(modulus) != 0
+    total = sums[:, :-1].sum(1, dtype=torch.int64)
+    return (total - sums[:, -1]).remainder(modulus) != 0
 
 
 def checked_int8_product(given: Tensor, weight: CheckedInt8Weight) -> tuple[Tensor, Tensor]:

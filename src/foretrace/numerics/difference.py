@@ -7,7 +7,7 @@ be from itself in a narrower format, and from another initialisation of the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -131,7 +131,8 @@ def checkpoint_difference(
             f"{first} and {second} have no tensor of one name and shape in common: the first has "
             f"{', '.join(list(one)[:3])}, the second {', '.join(list(other)[:3])}"
         )
-    kept = _kept(journal)
+    head = {"first": str(Path(first).resolve()), "second": str(Path(second).resolve())}
+    kept = _kept(journal, {**head, "yardstick": kind.name})
     total = sum(one[name].num_elements for name in alike)
     done = 0
     rows = []
@@ -204,15 +205,21 @@ def _verdict(row: TensorDifference) -> str:
     return _OTHER if row.mean >= _OTHER_SHARE * row.initial_mean else _TRAINING
 
 
-def _kept(journal: Path | None) -> dict[str, TensorDifference]:
-    """What an ended run found; its last line may be cut off."""
-    if journal is None or not journal.exists():
+def _kept(journal: Path | None, of: Mapping[str, str]) -> dict[str, TensorDifference]:
+    """What an ended run of the same comparison found; its last line may be cut off."""
+    if journal is None:
         return {}
-    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    journal.write_text("".join(whole), encoding="utf-8")
+    head = msgspec.json.encode(of).decode() + "\n"
+    text = journal.read_text(encoding="utf-8") if journal.exists() else ""
+    whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    if whole and whole[0] != head:
+        raise TraceError(
+            f"{journal} is no journal of a comparison of these checkpoints with this yardstick: "
+            "give another file"
+        )
+    journal.write_text("".join(whole or [head]), encoding="utf-8")
     try:
-        found = [msgspec.json.decode(line, type=TensorDifference) for line in whole]
+        found = [msgspec.json.decode(line, type=TensorDifference) for line in whole[1:]]
     except msgspec.DecodeError as error:
         raise TraceError(
             f"{journal} is no journal of a comparison: {error}; give another file"

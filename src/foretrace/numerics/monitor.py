@@ -38,6 +38,9 @@ OPTIMIZER_RULES = (
               says="updates of the whole layer point one way"),
     AlarmRule(statistic="update_norm", deviations=12.0, factor=4.0,
               says="updates are far larger than they were"),
+    # Of Lion and Muon, whose updates are as long whatever gradients do, nothing else tells.
+    AlarmRule(statistic="gradient_memory", deviations=6.0, factor=1.0, least=0.5,
+              is_correlation=True, says="gradients keep a direction from step to step"),
     AlarmRule(statistic="epsilon_ratio", deviations=0.0, factor=1.0, floor=3.0,
               says="gradients vanish beside epsilon: the next large one moves the whole layer"),
 )  # fmt: skip
@@ -312,10 +315,14 @@ def _number(value: float) -> float | None:
 
 
 def rule_values(of: Observation) -> tuple[list[str], Float64s]:
-    """Layers, and of each what rules judge; NaN where there is no number."""
+    """Layers, and of each what rules judge; NaN where there is no number.
+
+    Where a ratio has no closed form (Lion's is 1 or -1), its deviation says nothing of a direction.
+    """
     columns = [rule.statistic for rule in OPTIMIZER_RULES]
+    unknown = {"ratio_std"} if of.expected_std is None else set()
     rows = [
-        [np.nan if row.get(name) is None else row[name] for name in columns]
+        [np.nan if name in unknown or row.get(name) is None else row[name] for name in columns]
         for row in of.layers.values()
     ]
     return list(of.layers), np.array(rows, np.float64)

@@ -17,6 +17,7 @@ from torch.nn import functional
 _WORDS = 64
 _RANDOM = 0.1  # of words that follow from nothing
 _TABLES, _ROWS, _WIDTH, _DENSE = 8, 2000, 16, 13
+_HALF_OF_CLICKS = 0.8  # the score that half of all are above
 _SIDE, _CLASSES = 16, 4
 
 
@@ -121,11 +122,12 @@ def _words(size: int, generator: torch.Generator, length: int = 12) -> Batch:
 
 
 def _clicks(size: int, generator: torch.Generator) -> Batch:
-    dense = torch.randn((size, _DENSE), generator=generator)
+    # Logarithms of counts, half of which are 0, as in logs of clicks.
+    dense = torch.randn((size, _DENSE), generator=generator).relu()
     sparse = torch.randint(_ROWS, (size, _TABLES), generator=generator)
     liking = torch.sin(torch.arange(_ROWS * 1.0) * 12.9898)[sparse]
     score = dense[:, :4].sum(1) / 2 + liking.sum(1) + 0.3 * dense[:, 4] * liking[:, 0]
-    return (dense, sparse), (score > 0).float()
+    return (dense, sparse), (score > _HALF_OF_CLICKS).float()
 
 
 def _pictures(size: int, generator: torch.Generator) -> Batch:

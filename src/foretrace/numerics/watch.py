@@ -201,13 +201,13 @@ def watched(
     watchman = Watchman(rules)
     alarms: list[Alarm] = []
     series: list[tuple[int, float]] = []
+    keys = ("value",) if is_table else STATISTICS
     for one in found:
         layers, values = rule_values(one) if not is_table else _values(one)
         alarms += watchman.observe(one.step, layers, values)
-        known = values[:, 0][np.isfinite(values[:, 0])]
-        series.append((one.step, float(known.max()) if known.size else math.nan))
+        known = [value for row in one.layers.values() if (value := row.get(keys[0])) is not None]
+        series.append((one.step, max(filter(math.isfinite, known), default=math.nan)))
     last = found[-1]
-    keys = ("value",) if is_table else STATISTICS
     rows = tuple(
         WatchedLayer(
             layer=name,
