@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from foretrace.base import number_format
 from foretrace.capture import IssuedExchange, ScriptRun, roles_of
 from foretrace.capture.gloo import NAMES, flight_entries
 from foretrace.capture.job import job_facts
+from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "capture" / "world" / "scripts"
 CONFIGURATIONS = {
@@ -44,6 +46,8 @@ CONFIGURATIONS = {
     "1f1b": ("pipeline.py", {"SCHEDULE": "1F1B"}),
     "interleaved": ("pipeline.py", {"SCHEDULE": "Interleaved1F1B"}),
     "experts": ("experts.py", {}),
+    "cp": ("context.py", {}),
+    "cp recomputed": ("context.py", {"RECOMPUTE": "1"}),
     "1f1b x dp": ("pipeline.py", {"SCHEDULE": "1F1B", "STAGES": "half"}),
 }
 _STEPS = 3
@@ -55,6 +59,27 @@ _LARGE = {  # so that what is counted is no rounding
 }
 Line = tuple[str, tuple[int, ...], int, int, str, int]
 _FLIGHT_NAMES = {own: flight for flight, own in NAMES.values()}
+
+
+@contextmanager
+def attention_of_a_gpu() -> Iterator[None]:
+    """PyTorch's rings know no attention of a CPU: a GPU's has its shapes here, and no values."""
+    import torch
+
+    def forward(query: Any, *given: Any, **_more: Any) -> Any:
+        rows = -(-query.shape[2] // 32) * 32
+        seed = torch.zeros((), dtype=torch.int64)
+        sums = query.new_zeros(*query.shape[:2], rows, dtype=torch.float32)
+        return query.new_zeros(*query.shape[:3], given[1].shape[-1]), sums, seed, seed
+
+    def backward(_gradient: Any, *given: Any, **_more: Any) -> Any:
+        return (*map(torch.zeros_like, given[:3]), None)
+
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with as_on_a_gpu(ON_FAKE_CPU):
+        for name, made in (("", forward), ("_backward", backward)):
+            library.impl(f"_scaled_dot_product_efficient_attention{name}", made, "CPU")
+        yield
 
 
 def real_rank(script: str, out: str) -> None:
@@ -93,7 +118,8 @@ def real_rank(script: str, out: str) -> None:
 
     dist.destroy_process_group = ended
     sys.argv = [script]
-    runpy.run_path(script, run_name="__main__")
+    with attention_of_a_gpu() if script.endswith("context.py") else nullcontext():
+        runpy.run_path(script, run_name="__main__")
 
 
 def _most_bytes(recorded: Any) -> int:
@@ -188,6 +214,8 @@ def processes(
 def _line(kind: str, members: list[int], *numbers: int, dtype: str, peer: int) -> Line:
     known = number_format(dtype)
     went_in, came_out = numbers
+    if "all_gather" in kind and came_out == went_in:
+        came_out *= len(members)  # of functional all-gathers gloo states one member's part
     return kind, tuple(members), went_in, came_out, dtype if known is None else known.name, peer
 
 
