@@ -38,7 +38,7 @@ from foretrace.workload import (
     Model,
     Plan,
     Transformer,
-    flops,
+    plan_flops,
     plan_table,
 )
 
@@ -128,7 +128,7 @@ class Estimate(Answer):
         """
         if not self.peak_flops_per_ns:
             return 0.0
-        counted = flops(self.model, self.plan.sequence, convention=Convention.CAUSAL).training
+        counted = plan_flops(self.model, self.plan).training
         return counted * self.units_per_step / self.plan.num_ranks / self.peak_flops_per_ns
 
     @property

@@ -24,7 +24,7 @@ from foretrace.validate.runs.predict import costs_of
 from foretrace.validate.runs.steps import few_microbatches, with_microbatches
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.whatif import StepCurve, scaled_along, step_curve
-from foretrace.workload import Plan, Transformer, flops
+from foretrace.workload import Plan, Transformer, plan_flops
 
 _DEGREES = frozenset({"tp", "pp", "dp"})
 _MICROBATCHES = "microbatches"
@@ -355,7 +355,7 @@ class RunEstimates:
             curve = _extrapolated(short[0], long[0], times)
             step_ns = long[1] + times * (long[1] - short[1])
         tokens = plan.global_batch * plan.sequence
-        work = flops(model, plan.sequence).training * tokens / plan.num_ranks
+        work = plan_flops(model, plan).training * tokens / plan.num_ranks
         return EstimatedRun(curve, step_ns / NS_PER_S, work)
 
     def _costs(self, run: PublishedRun, machine: Machine) -> CostModel:

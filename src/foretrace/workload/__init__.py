@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretrace.workload.arrange.meetings import BY_RIGHT as BY_RIGHT
     from foretrace.workload.arrange.meetings import Meetings as Meetings
     from foretrace.workload.arrange.meetings import meetings_of as meetings_of
+    from foretrace.workload.blocks.adapters import plan_flops as plan_flops
     from foretrace.workload.blocks.block import Block as Block
     from foretrace.workload.blocks.block import Item as Item
     from foretrace.workload.blocks.block import ModelBlocks as ModelBlocks
@@ -170,6 +171,8 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.placement import Span as Span
     from foretrace.workload.plan.placement import describe_placement as describe_placement
     from foretrace.workload.plan.placement import peak_flops_per_ns as peak_flops_per_ns
+    from foretrace.workload.plan.plan import AdaptedModule as AdaptedModule
+    from foretrace.workload.plan.plan import Adapters as Adapters
     from foretrace.workload.plan.plan import Axis as Axis
     from foretrace.workload.plan.plan import ContextExchange as ContextExchange
     from foretrace.workload.plan.plan import Copies as Copies

@@ -10,7 +10,7 @@ from foretrace.base import MachineError, WorkloadError
 from foretrace.validate import PublishedRun, RunPrediction, RunStatus, predict_runs
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
-from foretrace.workload import Norm, Positions, Recompute, Sharding
+from foretrace.workload import AdaptedModule, Adapters, Norm, Positions, Recompute, Sharding
 from tests.validate.runs.sample import published
 
 
@@ -82,12 +82,12 @@ def test_shard_grad_op_gathers_once_a_microbatch(tmp_path: Path) -> None:
     assert (plan.sharding, plan.reshard_after_forward) == (Sharding.ZERO3, False)
 
 
-def test_adapters_are_refused_with_the_reason(tmp_path: Path) -> None:
-    found = prediction_of(published(tmp_path, id="llama2-70b-lora-1"))
+def test_a_run_of_low_rank_adapters_trains_these_alone(tmp_path: Path) -> None:
+    run = published(tmp_path, id="llama2-70b-lora-1")
 
-    assert found.status is RunStatus.REFUSED
-    assert "low-rank adapters" in found.why
-    assert found.predicted_s is None
+    adapters = plans_of(run, model_of(run)).plans[0].adapters
+
+    assert adapters == Adapters(rank=32, modules=(AdaptedModule.QKV,))
 
 
 def test_a_layout_that_does_not_fit_says_the_arithmetic(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from foretrace.workload import (
     SCHEDULES,
+    Adapters,
     Completions,
     Group,
     Plan,
@@ -48,7 +49,7 @@ def tried() -> set[str]:
 
 
 def keys() -> str:
-    defaults = plan_table(Plan(tables=TableSharding()))
+    defaults = plan_table(Plan(tables=TableSharding(), adapters=Adapters()))
     others = dict.fromkeys(tried(), "see above")
     others |= {"batch.global_batch": "is asked for", "parallelism.dp": "what the ranks leave, or 1"}
     rows = []

@@ -18,12 +18,11 @@ from foretrace.validate.runs.results import RunPrediction, RunsReport, RunStatus
 from foretrace.validate.runs.steps import Steps, few_microbatches, with_microbatches
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
-    Convention,
     Model,
     Plan,
     Transformer,
-    flops,
     footprint,
+    plan_flops,
     schedule_of,
     with_fields,
 )
@@ -197,7 +196,7 @@ def roofline_s(model: Model, plan: Plan, machine: Machine) -> float | None:
     peak = machine.chip.peak_flops_per_ns(plan.precision.products)
     if peak is None:
         return None
-    counted = flops(model, plan.sequence, convention=Convention.CAUSAL, recompute=plan.recompute)
+    counted = plan_flops(model, plan, recompute=plan.recompute)
     tokens = plan.global_batch * plan.sequence / plan.num_ranks
     busy_ns = (counted.training + counted.recompute) * tokens / peak
     bubble = (plan.pipeline - 1) / (plan.num_chunks * plan.num_microbatches)

@@ -16,6 +16,7 @@ from foretrace.workload.blocks.steps import Step, operator, within
 from foretrace.workload.exchanges.tensor import whole_heads
 from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Latent, Positions, Reach
+from foretrace.workload.plan.plan import AdaptedModule
 
 
 def attention_steps(setting: Setting, reach: Reach | None, *, is_last: bool = False) -> list[Step]:
@@ -35,6 +36,7 @@ def attention_steps(setting: Setting, reach: Reach | None, *, is_last: bool = Fa
         heads * attention.value_size,
         setting.model.hidden,
         has_bias=attention.has_output_bias,
+        module=AdaptedModule.OUTPUT,
     )
     return [*steps, rows_divided(setting, output, is_last=is_last)]
 
@@ -45,13 +47,13 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
     bias = attention.has_input_bias
     hidden = setting.model.hidden
     weights: tuple[Weight, ...] = (
-        Weight("qkv projection", hidden, (heads + 2 * keys) * size, bias),
+        Weight("qkv projection", hidden, (heads + 2 * keys) * size, bias, AdaptedModule.QKV),
     )
     if not setting.plan.implementation.fuses_projections:
         weights = (
-            Weight("query projection", hidden, heads * size, bias),
-            Weight("key projection", hidden, keys * size, bias),
-            Weight("value projection", hidden, keys * size, bias),
+            Weight("query projection", hidden, heads * size, bias, AdaptedModule.QKV),
+            Weight("key projection", hidden, keys * size, bias, AdaptedModule.QKV),
+            Weight("value projection", hidden, keys * size, bias, AdaptedModule.QKV),
         )
     steps = [columns(setting, weights)]
     if attention.norms_all_heads:

@@ -23,6 +23,7 @@ class Operator:
     after: tuple[int, ...] = ()
     measured_ns: int = 0  # of a block that comes from a trace; 0: nobody measured
     is_weight_gradient: bool = False  # W of a schedule that takes backward passes apart
+    is_of_adapter: bool = False  # not of a weight that adapters leave as it is
 
 
 Item = Operator | Exchange

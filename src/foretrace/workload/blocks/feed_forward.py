@@ -6,6 +6,7 @@ from foretrace.workload.blocks.linear import Weight, columns, rows_divided
 from foretrace.workload.blocks.pointwise import activation_step
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.steps import Step
+from foretrace.workload.plan.plan import AdaptedModule
 
 
 def feed_forward_steps(
@@ -24,14 +25,14 @@ def feed_forward_steps(
     prefix = f"{label} " if label else ""
     count = 2 if said.is_gated else 1
     weights: tuple[Weight, ...] = (
-        Weight(f"{prefix}up projection", hidden, count * own, said.has_bias),
+        Weight(f"{prefix}up projection", hidden, count * own, said.has_bias, AdaptedModule.UP),
     )
     if said.is_gated and not setting.plan.implementation.fuses_projections:
         weights = (
-            Weight(f"{prefix}gate projection", hidden, own, said.has_bias),
-            Weight(f"{prefix}up projection", hidden, own, said.has_bias),
+            Weight(f"{prefix}gate projection", hidden, own, said.has_bias, AdaptedModule.UP),
+            Weight(f"{prefix}up projection", hidden, own, said.has_bias, AdaptedModule.UP),
         )
-    down = Weight(f"{prefix}down projection", own, hidden, said.has_bias)
+    down = Weight(f"{prefix}down projection", own, hidden, said.has_bias, AdaptedModule.DOWN)
     return [
         columns(setting, weights),
         activation_step(setting, setting.tokens, own, is_gated=said.is_gated),

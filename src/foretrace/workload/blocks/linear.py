@@ -19,6 +19,7 @@ from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.exchanges.exchange import Anchored, Turn, standing
 from foretrace.workload.exchanges.tensor import around_columns, around_rows, num_pieces
+from foretrace.workload.plan.plan import AdaptedModule
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Weight:
     inputs: int
     outputs: int
     has_bias: bool = False
+    module: AdaptedModule | None = None  # that an adapter may stand beside
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class _Products:
             found.append(
                 operator(weight.label, make(rows, weight.outputs, weight.inputs, self.dtype))
             )
+            found.extend(adapted_output(self.setting, weight, rows))
         return tuple(found)
 
     def inputs(self) -> tuple[Operator, ...]:
@@ -62,10 +65,16 @@ class _Products:
                 shape = (self.rows, weight.inputs)
                 total = elementwise("aten::add", shape, self.setting.made, reads=2)
                 found.append(operator("sum of input gradients", total))
+            found.extend(adapted_input_gradient(self.setting, weight, self.rows))
         return tuple(found)
 
     def weight_gradients(self) -> tuple[Operator, ...]:
         found: list[Operator] = []
+        for weight in self.weights:
+            # Adapters' first: what they multiply is waited for by the first one.
+            for half in adapter_halves(self.setting, weight):
+                own = weight_gradient(self.setting, half, self.rows, self.setting.made)
+                found.extend(replace(one, is_of_adapter=True) for one in own)
         for weight in self.weights:
             found.extend(weight_gradient(self.setting, weight, self.rows, self.dtype))
         return tuple(found)
@@ -86,6 +95,44 @@ class _Products:
             return ()
         largest = call("aten::amax", array(shape, setting.made))
         return (operator(f"largest {what} of {self.weights[0].label}", largest),)
+
+
+def adapter_halves(setting: Setting, weight: Weight) -> tuple[Weight, ...]:
+    """A and B of the adapter beside a weight; none where it has none."""
+    adapters = setting.plan.adapters
+    if adapters is None or weight.module not in adapters.modules:
+        return ()
+    down = Weight(f"{weight.label} adapter, down", weight.inputs, adapters.rank)
+    return (down, Weight(f"{weight.label} adapter, up", adapters.rank, weight.outputs))
+
+
+def adapted_output(setting: Setting, weight: Weight, rows: int) -> list[Operator]:
+    """What an adapter makes of a product's input, added to the product."""
+    halves = adapter_halves(setting, weight)
+    found = [
+        operator(one.label, product(rows, one.outputs, one.inputs, setting.made)) for one in halves
+    ]
+    if halves:
+        shape = (rows, weight.outputs)
+        total = elementwise("aten::add", shape, setting.made, reads=2)
+        found.append(operator(f"{weight.label} with its adapter", total))
+    return found
+
+
+def adapted_input_gradient(setting: Setting, weight: Weight, rows: int) -> list[Operator]:
+    """The input's gradient through an adapter, added to that through the product."""
+    halves = adapter_halves(setting, weight)
+    found = [
+        operator(
+            f"{one.label} input gradient", product(rows, one.inputs, one.outputs, setting.made)
+        )
+        for one in reversed(halves)
+    ]
+    if halves:
+        shape = (rows, weight.inputs)
+        total = elementwise("aten::add", shape, setting.made, reads=2)
+        found.append(operator(f"sum of {weight.label} input gradients", total))
+    return found
 
 
 def weight_gradient(

@@ -32,7 +32,8 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
     ]
     if num_bytes(1, precision.parameters) < num_bytes(1, _WIDE):
         found.append(("cast of parameters", cast(shape, _WIDE, precision.parameters)))
-    if precision.is_quantised and plan.sharding is not Sharding.ZERO3:
+    is_frozen = plan.adapters is not None  # products' weights stay as they are
+    if precision.is_quantised and plan.sharding is not Sharding.ZERO3 and not is_frozen:
         eight = cast(shape, precision.parameters, precision.products)
         found += [("quantised weights", eight), ("quantised weights, transposed", eight)]
     if plan.sharding is not Sharding.ZERO3:

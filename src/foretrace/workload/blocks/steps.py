@@ -71,6 +71,8 @@ def passes_of(
     again = (*opened, *moved(again, len(opened)))
     turned = [_Run(step.backward, Phase.BACKWARD, step.delay) for step in reversed(steps)]
     backward = joined(turned, before=again)
+    if plan.adapters is not None:
+        backward = _trained(backward)
     of_weights = {at for at, item in enumerate(backward) if item.is_weight_gradient}
     inputs = _only(backward, set(range(len(backward))) - of_weights)
     weights = _only(backward, of_weights)
@@ -178,6 +180,17 @@ def _only(items: Items, wanted: AbstractSet[int]) -> Items:
             orphans.append(place[at])
         kept.append(replace(item, after=tuple(sorted(after))))
     return tuple(kept)
+
+
+def _trained(items: Items) -> Items:
+    """Without gradients of frozen weights, and what ranks exchange for them alone."""
+    kept = {
+        at
+        for at, item in enumerate(items)
+        if not item.is_weight_gradient or (isinstance(item, Operator) and item.is_of_adapter)
+    }
+    awaited = {at for one in kept for at in items[one].after}
+    return _only(items, kept | awaited)
 
 
 def within(module: RecomputeModule, steps: Sequence[Step]) -> list[Step]:

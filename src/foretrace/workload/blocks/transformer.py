@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrace.graph import Part
+from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.attention import attention_steps
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
 from foretrace.workload.blocks.calls import elementwise, embedding, gathered_copy
@@ -74,19 +75,22 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
             known[key] = _layer(replace(setting, plan=own), layer)
         layers.append(known[key])
     transfer = handed_over(plan, setting.tokens * model.hidden)
+    is_tied = model.ties_embeddings and plan.adapters is None
     return ModelBlocks(
         embedding=_embedding(setting),
         layers=tuple(layers),
         head=_head(setting),
         transfer_bytes=transfer.num_bytes,
         transfer_dtype=transfer.dtype,
-        tied_parameters=table_count(setting) if model.ties_embeddings else 0,
+        tied_parameters=table_count(setting) if is_tied else 0,
         notes=_notes(setting),
     )
 
 
 def _layer(setting: Setting, layer: Layer) -> Passes:
     parameters = layer_count(setting, layer)
+    if setting.plan.adapters is not None:
+        parameters = ParameterCount(adapter_count(setting, layer))
     return _passes(setting, Part.LAYER, layer_steps(setting, layer), parameters)
 
 
@@ -172,7 +176,9 @@ def _closing(setting: Setting, label: str) -> list[Step]:
 def _embedding(setting: Setting) -> Passes:
     is_encoder = setting.model.patches is not None
     steps = patch_steps(setting) if is_encoder else embedding_steps(setting)
-    return _passes(setting, Part.EMBEDDING, steps, embedding_count(setting))
+    is_frozen = setting.plan.adapters is not None
+    parameters = ParameterCount() if is_frozen else embedding_count(setting)
+    return _passes(setting, Part.EMBEDDING, steps, parameters)
 
 
 def _head(setting: Setting) -> Passes:
@@ -180,10 +186,12 @@ def _head(setting: Setting) -> Passes:
     count = model.num_prediction_modules
     is_encoder = model.patches is not None
     steps = pooled_steps(setting) if is_encoder else head_steps(setting, has_branches=count > 0)
-    parameters = head_count(setting)
+    is_frozen = setting.plan.adapters is not None
+    parameters = ParameterCount() if is_frozen else head_count(setting)
     for _ in range(count):
         steps += _module_steps(setting)
-        one = module_count(setting)
+        one = ParameterCount(adapter_count(setting, model.layers[-1]))
+        one = one if is_frozen else module_count(setting)
         parameters = ParameterCount(parameters.dense + one.dense, parameters.expert + one.expert)
     return _passes(setting, Part.HEAD, steps, parameters)
 

@@ -196,12 +196,15 @@ class PlanMemory:
                 plan.sharding is Sharding.ZERO3,
                 plan.token_shares,
             ),
-            *(plan.precision, plan.implementation),
+            *(plan.precision, plan.implementation, plan.adapters),
         )
         found = self._parts.get(key)
         if found is None:
             software = self._software or software_of(plan)
-            own = plan.tensor, plan.expert, plan.expert_tensor, plan.recompute_of_layer
+            own = (
+                *(plan.tensor, plan.expert, plan.expert_tensor, plan.recompute_of_layer),
+                *(plan.adapters, plan.implementation),
+            )
             if own not in self._holdings:
                 self._holdings[own] = Holdings(self._model, plan, self._kinds.of(plan))
             found = self._parts[key] = _Parts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from foretrace.workload.blocks.setting import Setting
@@ -156,4 +156,4 @@ class Holdings:
         if not (self.model.ties_embeddings and ends.first and ends.last):
             return found
         table = Setting(self.model, self._plan).vocabulary * self.model.hidden
-        return Held(found.matrices, found.rest - table, found.experts)
+        return replace(found, rest=found.rest - table)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.sizes import format_bytes
 from foretrace.workload.models.parameters import (
@@ -31,10 +32,11 @@ class Held:
     matrices: int = 0  # of layers; these may be in 8 bits
     rest: int = 0  # norms, routers, embedding, output projection: always in 16
     experts: int = 0
+    adapters: int = 0  # beside all others, which are frozen then
 
     @property
     def dense(self) -> int:
-        """All but experts'."""
+        """All but experts' and adapters'."""
         return self.matrices + self.rest
 
     def __add__(self, other: Held) -> Held:
@@ -43,11 +45,13 @@ class Held:
             self.matrices + other.matrices,
             self.rest + other.rest,
             self.experts + other.experts,
+            self.adapters + other.adapters,
         )
 
     def times(self, count: int) -> Held:
         """So many of it."""
-        return Held(self.matrices * count, self.rest * count, self.experts * count)
+        own = (self.matrices, self.rest, self.experts, self.adapters)
+        return Held(*(count * one for one in own))
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ def layer_held(model: Transformer, layer: Layer, plan: Plan) -> Held:
     Tensor ranks divide matrices, and repeat norms and routers; experts are divided over EXPERT
     and EXPERT_TENSOR.
     """
-    return _divided({p.name: p.total for p in layer_parameters(model, layer).parts}, plan)
+    held = _divided({p.name: p.total for p in layer_parameters(model, layer).parts}, plan)
+    return replace(held, adapters=adapter_count(Setting(model, plan), layer))
 
 
 def ends_held(model: Transformer, plan: Plan) -> tuple[Held, Held]:
@@ -86,6 +91,8 @@ def ends_held(model: Transformer, plan: Plan) -> tuple[Held, Held]:
         for part in prediction_parameters(model).parts:
             counts[part.name] += part.total * model.num_prediction_modules
         behind += _divided(counts, plan)
+        own = adapter_count(Setting(model, plan), model.layers[-1])
+        behind += Held(adapters=own * model.num_prediction_modules)
     return embedding, behind
 
 
@@ -113,7 +120,8 @@ def states_of(held: Held, plan: Plan, *, keeps_transposes: bool) -> States:
         TransformerEngine 2.9, pytorch/utils.py, is_non_tn_fp8_gemm_supported.
     """
     precision, sharding = plan.precision, plan.sharding
-    whole, split = float(held.dense + held.experts), _sharded(held, plan)
+    trained = held if plan.adapters is None else Held(rest=held.adapters)
+    whole, split = float(trained.dense + trained.experts), _sharded(trained, plan)
     gradient = format_bytes(precision.gradients)
     gradients = gradient * (whole if sharding in {Sharding.NONE, Sharding.ZERO1} else split)
     optimizer = precision.optimizer_bytes * (whole if sharding is Sharding.NONE else split)
@@ -131,9 +139,9 @@ def working_bytes(held: Held, plan: Plan, *, keeps_transposes: bool = False) -> 
     number = format_bytes(plan.precision.parameters)
     wide = format_bytes(plan.precision.activations)
     if number >= wide:
-        return round(number * (held.dense + held.experts))
-    matrices = held.matrices + held.experts
-    return round(number * matrices * (2 if keeps_transposes else 1) + wide * held.rest)
+        return round(number * (held.dense + held.experts + held.adapters))
+    matrices, rest = held.matrices + held.experts, held.rest + held.adapters
+    return round(number * matrices * (2 if keeps_transposes else 1) + wide * rest)
 
 
 def _sharded(held: Held, plan: Plan) -> float:

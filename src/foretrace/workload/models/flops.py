@@ -2,14 +2,15 @@
 
 Papers count differently, so a FLOP/s or an MFU means nothing without its convention. Counted are
 products of matrices (and convolutions), a multiply-add as two; norms, activations, softmax and
-lookups are not. The backward pass costs twice the forward pass: every product has two.
+lookups are not. The backward pass costs twice the forward pass: every product has two. A frozen
+weight's has one, for the inputs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from foretrace.answer import Plain
@@ -61,6 +62,7 @@ PRODUCTS = "products"  # of a module's own code
 SCORES = "attention scores"  # products of queries and keys, and of their softmax and values
 SCANS = "state scans"  # products within chunks and of chunks with states
 INTERACTION = "interaction"
+ADAPTERS = "low-rank adapters"
 _BACKWARD = 2  # of the forward pass: for the inputs, and for the weights
 
 
@@ -194,6 +196,19 @@ def flops(
     for piece in model.pieces():
         counts[piece.part] += piece.flops
     return _plain(dict(counts), "denoising step")
+
+
+def with_adapters(whole: Flops, weights: int) -> Flops:
+    """Where so many weights of low-rank adapters are trained in the place of the model's own.
+
+    Gradients of frozen weights are left out; scores and scans have no weights.
+    """
+    parts = tuple(
+        part if part.part in {SCORES, SCANS} else replace(part, backward=part.backward / _BACKWARD)
+        for part in whole.parts
+    )
+    own = 2.0 * weights
+    return replace(whole, parts=(*parts, FlopsOfPart(ADAPTERS, own, _BACKWARD * own, 0.0)))
 
 
 def mean_keys(sequence: int, reach: Reach | None, convention: Convention) -> float:

@@ -27,11 +27,16 @@ from foretrace.workload.plan.keys import (
     key_named,
     plan_value,
 )
-from foretrace.workload.plan.plan import Plan
+from foretrace.workload.plan.plan import Adapters, Plan
 from foretrace.workload.sharding.tables import TableSharding
 
 PLANS = Shelf(noun="plan", presets=Path(__file__).parent / "presets", error=WorkloadError)
-_PARTS = ("overlap", "precision", "dispatch", "implementation", "tables")
+_PARTS = ("overlap", "precision", "dispatch", "implementation", "tables", "adapters")
+# Of parts that a plan may be without, one to begin with.
+_OPTIONAL: Mapping[str, TableSharding | Adapters] = {
+    "tables": TableSharding(),
+    "adapters": Adapters(),
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def with_fields(plan: Plan, fields: Mapping[str, Value]) -> Plan:
             if name.startswith(f"{part}.")
         }
         if inside:
-            parts[part] = replace(getattr(plan, part) or TableSharding(), **inside)
+            parts[part] = replace(getattr(plan, part) or _OPTIONAL[part], **inside)
     # Values were read for their fields, which a type checker cannot see.
     return replace(plan, **own, **parts)  # type: ignore[arg-type]
 

@@ -22,6 +22,8 @@ from foretrace.base import (
 )
 from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.plan.plan import (
+    AdaptedModule,
+    Adapters,
     Axis,
     ContextExchange,
     Dispatch,
@@ -43,6 +45,7 @@ Value = (
     | tuple[float, ...]
     | tuple[Axis, ...]
     | tuple[RecomputeModule, ...]
+    | tuple[AdaptedModule, ...]
     | tuple[str, ...]
     | TableExceptions
     | tuple[TablePlace, ...]
@@ -65,10 +68,12 @@ _KINDS: Mapping[str, Any] = {
     "tables.places": tuple[TablePlace, ...],
     "tables.assumed_pooling": Share,
     "tables.capacity_bytes": Count,
+    "adapters.modules": Annotated[tuple[AdaptedModule, ...], Meta(min_length=1)],
 }
 _EXPECTED = {
     "tables.exceptions": f"a list of [table, scheme] with one of {', '.join(TableScheme)}",
     "tables.places": "a list of [table, scheme, ranks, tier, share of rows in HBM]",
+    "adapters.modules": f"a list of {', '.join(AdaptedModule)}",
 }
 
 
@@ -82,7 +87,7 @@ def _of_default(default: object) -> Any:
 
 
 def _part_keys(
-    table: str, part: Overlap | Precision | Dispatch | Implementation | TableSharding
+    table: str, part: Overlap | Precision | Dispatch | Implementation | TableSharding | Adapters
 ) -> Iterator[DescriptionKey]:
     """One key for each field of a part of `Plan`."""
     for each in fields(part):
@@ -165,6 +170,7 @@ KEYS = (
     *_part_keys("dispatch", Dispatch()),
     *_part_keys("implementation", Implementation()),
     *_part_keys("tables", TableSharding()),
+    *_part_keys("adapters", Adapters()),
 )
 KEY_OF_PATH: Mapping[str, DescriptionKey] = {key.path: key for key in KEYS}
 KEY_OF_FIELD: Mapping[str, DescriptionKey] = {key.field: key for key in KEYS}

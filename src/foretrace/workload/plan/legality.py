@@ -26,6 +26,8 @@ from foretrace.workload.plan.groups import (
 )
 from foretrace.workload.plan.of_program import problems_of_program
 from foretrace.workload.plan.plan import (
+    AdaptedModule,
+    Adapters,
     Axis,
     ContextExchange,
     Group,
@@ -103,8 +105,34 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         yield from _of_other_model(plan, model)
     if isinstance(model, Recommender):
         yield from _of_recommender(plan, model)
+    if plan.adapters is not None:
+        yield from _of_adapters(plan, plan.adapters, model)
     yield from _of_ranks(plan, num_ranks)
     yield from run_problems(plan)
+
+
+def _of_adapters(plan: Plan, adapters: Adapters, model: Model | ModuleProgram) -> Iterator[str]:
+    """Whether there are products that adapters can stand beside, and who holds the rest."""
+    if not isinstance(model, Transformer):
+        yield (
+            f"there are [adapters], and {model.name} is no transformer with layers to adapt: leave "
+            "them out"
+        )
+        return
+    modules = set(adapters.modules)
+    is_latent = model.attention.latent is not None and AdaptedModule.QKV in modules
+    inside = modules & {AdaptedModule.UP, AdaptedModule.DOWN} if model.experts is not None else ()
+    if is_latent or inside:
+        what = "vectors of latent attention" if is_latent else "experts"
+        yield (
+            f"adapters stand beside {', '.join(sorted(modules))}, and {model.name} has {what} "
+            "there, whose adapters are not known: name other modules of [adapters]"
+        )
+    if plan.sharding is Sharding.ZERO3:
+        yield (
+            "the sharding is zero3, and there are [adapters], whose frozen weights nobody is known "
+            "to gather: choose none, zero1 or zero2"
+        )
 
 
 def size_problems(plan: Plan) -> Iterator[str]:

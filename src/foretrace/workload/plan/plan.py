@@ -179,6 +179,32 @@ class Dispatch:
     fuses_permutation: bool = True
 
 
+class AdaptedModule(StrEnum):
+    """Products of a layer that an adapter stands beside, as Megatron-LM calls them."""
+
+    QKV = "linear_qkv"
+    OUTPUT = "linear_proj"
+    UP = "linear_fc1"  # the gate's too
+    DOWN = "linear_fc2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """Low-rank adapters, which alone are trained: all other weights are frozen.
+
+    A product's output gets B A x beside W x, where A has `rank` rows and B as many columns.
+    Ranks of TENSOR that divide a product's outputs divide those of B and repeat A; those that
+    divide its inputs divide A's and repeat B, and what B gives is summed up with the product.
+
+    Source:
+        Hu et al., "LoRA", arXiv:2106.09685; Hugging Face PEFT's division over ranks. Default rank
+        and modules are those of NVIDIA-NeMo/Megatron-Bridge, `LoRA`.
+    """
+
+    rank: int = 32
+    modules: tuple[AdaptedModule, ...] = tuple(AdaptedModule)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A complete plan: nothing is left open.
@@ -233,6 +259,7 @@ class Plan:
     # Share of tokens of each expert, summing to 1; `None`: balanced.
     token_shares: tuple[float, ...] | None = None
     tables: TableSharding | None = None  # of recommenders; `None`: whole, dealt to ranks by cost
+    adapters: Adapters | None = None  # `None`: all weights are trained
 
     overlap: Overlap = field(default_factory=Overlap)
     precision: Precision = field(default_factory=Precision)
