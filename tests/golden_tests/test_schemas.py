@@ -71,7 +71,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
     "serve": (
         f"{_SERVE} --engine {{engine}} --json",
         f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",
-        f"{_SERVE} --engine {{engine}} --rates 1,9 --json",
+        f"{_SERVE} --engine {{engine}} --rates 1,9 --report {{out}}/page.html --json",
         f"{_STAGED} --model dlrm-criteo-kaggle --machine six-l4 --json",
         f"{_STAGED} --model stable-diffusion-1.5 --machine dgx-a100 --batch 1 --json",
     ),

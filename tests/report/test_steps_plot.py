@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from foretrace.report import distribution_plot, scale_plot
+from foretrace.answer import Chart, ChartKind, Column, Series, Table, Unit
+from foretrace.report import MOST_NAMED, distribution_plot, scale_plot, table_plot
 from foretrace.risk import Scale, StepDistribution
 
 
@@ -55,3 +56,30 @@ def test_quantiles_are_lines_over_the_number_of_gpus() -> None:
         assert across[0] == 0
         assert across[-1] == 640
     assert ">64<" in drawn
+
+
+def curves(rates: list[float], kind: ChartKind = ChartKind.CURVES) -> Table:
+    rows = tuple((rate, 10 * rate, 3.0) for rate in rates)
+    chart = Chart(
+        kind, "times by rate", "rate", (Series("a", "first", "idle"), Series("b", "last", "idle")),
+        Unit.NUMBER, Unit.NUMBER,
+    )  # fmt: skip
+    columns = (Column("rate"), Column("a"), Column("b"))
+    return Table("points", "points", columns, rows, chart=chart)
+
+
+def test_curves_of_a_table_are_drawn_within_its_values() -> None:
+    few, many = curves([0.5, 1, 2]), curves([float(at) for at in range(MOST_NAMED + 1)])
+
+    for table in (few, many):
+        lines = re.findall(r'<polyline points="([^"]+)"', table_plot(table))
+        points = [tuple(map(float, point.split(","))) for line in lines for point in line.split()]
+        assert len(lines) == 2
+        assert len(points) == 2 * len(table)
+        assert all(0 <= x <= 640 and 0 <= y <= 240 for x, y in points)
+    assert ">0.5<" in table_plot(few)
+    assert "times by rate" in table_plot(many)
+
+
+def test_a_table_that_is_drawn_as_bars_is_no_curve() -> None:
+    assert not table_plot(curves([1, 2], ChartKind.BARS))

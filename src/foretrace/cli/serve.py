@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from foretrace import api
-from foretrace.answer import Answer
+from foretrace.answer import Answer, Table
 from foretrace.base import WorkloadError
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders
+from foretrace.report import MOST_NAMED, RiskPage, table_plot, write_risk_page
 from foretrace.search import VARIED
 from foretrace.serve import Pools, ServiceTarget
 
@@ -163,6 +164,7 @@ def serve(
     price: options.Price = None,
     substitute: options.Substitutes = None,
     seed: options.Seed = 0,
+    report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Tell latencies, throughput and memory of a model that serves requests."""
@@ -184,7 +186,7 @@ def serve(
                 "--price": price,
                 "--substitute": substitute,
             }
-            outputs.tell(
+            _tell(
                 _staged(
                     model,
                     machine,
@@ -200,7 +202,9 @@ def serve(
                     rate=rate,
                     target=target,
                     seed=seed,
-                )
+                ),
+                report,
+                outputs,
             )
             return
         if timeline is not None and (rates or is_search):
@@ -250,7 +254,27 @@ def serve(
                 doing.now("writing the timeline")
                 api.write_serving_trace(timeline, served)
             found = served
+    _tell(found, report, outputs)
+
+
+def _tell(found: Answer, report: Path | None, outputs: Outputs) -> None:
+    """Print it; write its page if asked, tables that are curves as curves."""
+    if report is not None:
+        told = found.parts()
+        drawn = {part: table_plot(part) for part in told if isinstance(part, Table)}
+        # Moments that a curve shows stand behind it.
+        behind = tuple(part for part, plot in drawn.items() if plot and len(part) > MOST_NAMED)
+        page = RiskPage(
+            "Serving",
+            found.headline,
+            tuple(part for part in told if part not in behind),
+            drawings=tuple((part.title, plot) for part, plot in drawn.items() if plot),
+            behind=behind,
+        )
+        write_risk_page(report, page)
     outputs.tell(found)
+    if report is not None:
+        typer.echo(f"wrote {report}", err=True)
 
 
 def _staged(model: str, machine: str | None, *, of_engines: Sequence[str], **asked: Any) -> Answer:

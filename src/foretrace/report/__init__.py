@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from foretrace.report.risk_plot import sweep_plot as sweep_plot
     from foretrace.report.search_plot import plan_pages as plan_pages
     from foretrace.report.search_plot import search_drawings as search_drawings
+    from foretrace.report.steps_plot import MOST_NAMED as MOST_NAMED
     from foretrace.report.steps_plot import distribution_plot as distribution_plot
     from foretrace.report.steps_plot import gain_plot as gain_plot
     from foretrace.report.steps_plot import scale_plot as scale_plot
+    from foretrace.report.steps_plot import table_plot as table_plot
     from foretrace.report.whatif_page import AFTER as AFTER
     from foretrace.report.whatif_page import BEFORE as BEFORE
     from foretrace.report.whatif_page import WhatifPage as WhatifPage

@@ -16,7 +16,9 @@ _STYLE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:8px}"
     "td,th{padding:2px 14px 2px 0;text-align:right}td:first-child,th:first-child{text-align:left}"
     "th{font-weight:600}svg{max-width:100%;height:auto}section{overflow-x:auto}"
+    ".figure.long{font-size:1rem}"
 )
+_LONG_FIGURE = 24  # letters of a card: words, not a number
 _LONG = 8  # rows of a table that one would rather look for than read
 _SIEVE = (
     '<p><label>rows with <input type="search" class="sieve" aria-label="rows with"></label></p>'
@@ -69,7 +71,8 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
     if isinstance(part, Facts):
         cards = "".join(
             f'<div class="card"><div class="label">{escape(fact.name)}</div>'
-            f'<div class="figure">{escape(fact.value)}</div><div>{escape(fact.remark)}</div></div>'
+            f'<div class="figure{" long" * (len(fact.value) > _LONG_FIGURE)}">'
+            f"{escape(fact.value)}</div><div>{escape(fact.remark)}</div></div>"
             for fact in part.facts
         )
         return f'<section class="glance">{cards}</section>'

@@ -1,13 +1,15 @@
-"""Steps as plots: how often which time, quantiles against scale, gains against the window."""
+"""Plots of steps: how often which time, quantiles and gains against scale; curves of tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import cycle
 
 import numpy as np
 
+from foretrace.answer import ChartKind, Table
 from foretrace.base import NS_PER_MS
 from foretrace.estimate import Packings
 from foretrace.risk import StepDistribution
@@ -16,6 +18,7 @@ _WIDTH, _HEIGHT = 640, 240  # pixels, of the plot inside its axes
 _LEFT, _TOP, _RIGHT, _BOTTOM = 64, 16, 24, 44
 _NUM_BINS = 60
 _NUM_TICKS = 5
+MOST_NAMED = 12  # places of curves that are written below them
 # Of Okabe and Ito's colours, which people of all kinds of sight can tell apart.
 _FILL, _MARK, _LOW, _MIDDLE, _HIGH = "#56b4e9", "#d55e00", "#009e73", "#0072b2", "#d55e00"
 
@@ -89,16 +92,34 @@ def gain_plot(found: Packings) -> str:
     return _curves([one.window for one in windows], lines, label)
 
 
-def _curves(places: Sequence[int], lines: Mapping[str, tuple[str, list[float]]], label: str) -> str:
-    """Curves with their colours over a logarithmic quantity."""
+def table_plot(table: Table) -> str:
+    """An SVG document: a table's chart of curves; nothing if it is drawn as anything else."""
+    chart = table.chart
+    if chart is None or chart.kind not in {ChartKind.CURVES, ChartKind.STEPS} or not table.rows:
+        return ""
+    rows = table.as_json()
+    lines = {
+        series.title: (colour, [float(row[series.column] or 0) for row in rows])
+        for series, colour in zip(chart.series, cycle((_MIDDLE, _HIGH, _LOW)))
+    }
+    places = [float(row[chart.category] or 0) for row in rows]
+    return _curves(places, lines, chart.label)
+
+
+def _curves(
+    places: Sequence[float], lines: Mapping[str, tuple[str, list[float]]], label: str
+) -> str:
+    """Curves with their colours over a quantity, logarithmic where few places are named."""
     low = min(min(values) for _, values in lines.values())
     high = max(max(values) for _, values in lines.values())
     margin = (high - low) * 0.1 or 0.5
-    low, high = low - margin, high + margin
-    first, last = math.log(places[0]), math.log(places[-1])
+    low, high = max(low - margin, 0.0) if low >= 0 else low - margin, high + margin
+    is_named = len(places) <= MOST_NAMED and places[0] > 0
+    scaled: Callable[[float], float] = math.log if is_named else float
+    first, last = scaled(places[0]), scaled(places[-1])
 
-    def across(count: int) -> float:
-        return (math.log(count) - first) / ((last - first) or 1.0) * _WIDTH
+    def across(place: float) -> float:
+        return (scaled(place) - first) / ((last - first) or 1.0) * _WIDTH
 
     def up(value: float) -> float:
         return _HEIGHT * (1 - (value - low) / (high - low))
@@ -106,18 +127,20 @@ def _curves(places: Sequence[int], lines: Mapping[str, tuple[str, list[float]]],
     def drawn() -> Iterator[str]:
         for name, (colour, values) in lines.items():
             points = " ".join(
-                f"{across(count):.1f},{up(value):.1f}"
-                for count, value in zip(places, values, strict=True)
+                f"{across(place):.1f},{up(value):.1f}"
+                for place, value in zip(places, values, strict=True)
             )
             yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
             yield (
                 f'<text x="{_WIDTH - 4}" y="{up(values[-1]) - 6:.1f}" text-anchor="end">'
                 f"{escape(name)}</text>"
             )
-        for count in places:
+        if not is_named:
+            yield from _across(places[0], places[-1])
+        for place in places if is_named else ():
             yield (
-                f'<text x="{across(count):.1f}" y="{_HEIGHT + 18}" text-anchor="middle">'
-                f"{count:,}</text>"
+                f'<text x="{across(place):.1f}" y="{_HEIGHT + 18}" text-anchor="middle">'
+                f"{_number(place) if place % 1 else f'{place:,.0f}'}</text>"
             )
         for value in _ticks(low, high):
             yield (
