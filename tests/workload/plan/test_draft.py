@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import DescriptionKey, WorkloadError
 from foretrace.workload import (
+    Adapters,
     Axis,
     ContextExchange,
     Dispatch,
@@ -149,7 +150,8 @@ def leaves(of: type, prefix: str = "") -> set[str]:
     found = set()
     for field in fields(of):
         parts = {"overlap": Overlap, "precision": Precision, "tables": TableSharding}
-        part = {**parts, "dispatch": Dispatch, "implementation": Implementation}.get(field.name)
+        parts |= {"dispatch": Dispatch, "implementation": Implementation, "adapters": Adapters}
+        part = parts.get(field.name)
         if part is not None and is_dataclass(part):
             found |= leaves(part, f"{field.name}.")
         else:
