@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from foretrace.answer import Column, Shown, SideBySide, Table, Unit, text_of
+from foretrace.answer import Column, Paragraph, Shown, SideBySide, Table, Unit, text_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,23 @@ def test_no_line_is_wider_and_no_number_is_cut(width: int) -> None:
     assert "123,456.79" in text
     assert "hidden" not in text
     assert ("calls" in text) is (width > 40)
+
+
+@pytest.mark.parametrize("width", range(40, 90, 7))
+def test_a_number_keeps_its_unit_and_its_place_beside_a_long_label(width: int) -> None:
+    change = " + ".join(["no host stalls", "fused kernels", "gradients in buckets"] * 2)
+    share = Column("share", "step", Unit.SIGNED_SHARE, lambda _: -0.142)
+    labels = Table.of("", [Row(change, 0, 0)], Column("name", "change", Unit.WORD), share)
+
+    for before in range(width - 12, width):
+        text = text_of(
+            "a", [Paragraph("", "x" * before + " 12 % of 7.25 ms."), labels], width=width
+        )
+
+        assert "12 %" in text
+        assert "7.25 ms." in text
+        assert "-14.2 %" in text
+        assert set(change.split()) <= set(text.split())
 
 
 def test_a_name_of_two_words_goes_on_on_the_next_line() -> None:

@@ -24,6 +24,9 @@ MAX_ROWS = 16
 _GAP = 2  # between columns
 _BETWEEN = 4  # tables that stand next to each other
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# Between a number and its unit no line ends, where lines are long enough for that.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s\b|[KMGT]i?B\b))")
+_GLUE, _LEAST_WHOLE = "\N{NO-BREAK SPACE}", 40
 _MAX_NAME = 44
 _NAME_LINES = 2
 _LEAST_TEXT, _LEAST_NAME = 10, 14  # texts and names give way down to these
@@ -110,7 +113,10 @@ def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str
     """Its lines; nothing in it steers a terminal, and no address is cut."""
     wrapper = TextWrapper(width, first, rest)
     wrapper.break_on_hyphens = wrapper.break_long_words = "://" not in text
-    return wrapper.wrap(visible(text))
+    if width < _LEAST_WHOLE:
+        return wrapper.wrap(visible(text))
+    whole = _BEFORE_UNIT.sub(_GLUE, visible(text))
+    return [line.replace(_GLUE, " ") for line in wrapper.wrap(whole)]
 
 
 def _fact_lines(part: Facts, look: tuple[int, Style]) -> list[str]:
@@ -238,7 +244,7 @@ def _least(
     natural = max(len(_natural(cell, column.unit)) for cell in cells_by_column[place])
     if column.unit is Unit.NAME:
         natural = min(natural, name)
-    elif column.unit is Unit.TEXT:
+    elif column.unit is Unit.TEXT or (column.unit is Unit.WORD and natural > _MAX_NAME):
         words = (len(word) for cell in cells_by_column[place] for word in cell.split())
         natural = min(natural, _LEAST_NAME, max(_LEAST_TEXT, *words, 0))
     return max([natural, *map(len, column.title.split())])

@@ -7,7 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
-from foretrace.analyze import Breakdown, Diagnosis, IdleCause, Stillness, step_name, step_time_ns
+from foretrace.analyze import (
+    Breakdown,
+    Diagnosis,
+    IdleCause,
+    IdleCauses,
+    Stillness,
+    bound,
+    step_name,
+    step_time_ns,
+)
 from foretrace.analyze.questions import breakdown, critical_path, idle, operators
 from foretrace.answer import (
     Answer,
@@ -37,7 +46,6 @@ from foretrace.api.analyses import diagnose, throughput, what_helps
 from foretrace.api.edited import Edited, remedies
 from foretrace.api.job import Job
 from foretrace.base import ScenarioError
-from foretrace.graph import Timeline
 
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
@@ -91,9 +99,10 @@ class Overview(Answer):
             ),
             *(Fact(line.label, _figure(line), line.text) for line in self.of(DONE)),
         )
+        first = (self.verdict, *(line.text for line in self.of("bound")))
         return (
             Sentences.of("", (line.text for line in self.of("hang"))),
-            Paragraph("", f"{self.verdict[:1].upper()}{self.verdict[1:]}."),
+            Paragraph("", " ".join(f"{one[:1].upper()}{one[1:]}." for one in first)),
             Facts(facts),
             SideBySide((self._shares(BREAKDOWN), self._shares(DEVICE_TIME))),
             SideBySide((self._shares(PATH), self._shares(IDLE))),
@@ -171,6 +180,10 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     yield from _step_lines(job, split, step)
     stated = job.edit()
     yield from _done_lines(stated, step)
+    lost = idle(job.measured, step=step)
+    held = bound(split, lost, is_on_device=bool(job.graph.is_device.any()))
+    if held is not None:
+        yield OverviewLine("bound", held.by, None, held.share, held.sentence)
     num_cells = max(len(split.rows), 1)
     for part, part_ns in split.overall.shown().items():
         of_own = part_ns / max(split.overall.total_ns, 1)
@@ -178,11 +191,11 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     table, num_ranks = operators(job, step=step), max(len(job.ranks), 1)
     for row in table.by("class")[:_MAX_ROWS]:
         yield OverviewLine(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
-    lost = table.unrecognised
-    yield OverviewLine(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
+    unknown = table.unrecognised
+    yield OverviewLine(DEVICE_TIME, "not recognised", unknown.time_ns / num_ranks, unknown.share)
     for share in critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
         yield OverviewLine(PATH, share.label, share.time_ns, share.share)
-    yield from _idle_lines(job.measured, step, num_cells)
+    yield from _idle_lines(lost, num_cells)
     yield from _changes(stated)
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
@@ -237,14 +250,11 @@ def _done_lines(stated: Edited, step: str | int | None) -> Iterator[OverviewLine
             yield OverviewLine(DONE, fact.name, None, share, fact.remark, per_s)
 
 
-def _idle_lines(
-    measured: Timeline, step: str | int | None, num_rows: int
-) -> Iterator[OverviewLine]:
+def _idle_lines(lost: IdleCauses, num_rows: int) -> Iterator[OverviewLine]:
     """The main causes of idle time, then of waiting, over so many steps of ranks.
 
     All of a kind sum to what the breakdown has of it, since both are of what was measured.
     """
-    lost = idle(measured, step=step)
     whole_ns = max(lost.total_ns(), 1)
     for kind in Stillness:
         prefix = "waiting: " if kind is Stillness.WAITING else "idle: "
