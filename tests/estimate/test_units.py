@@ -15,6 +15,7 @@ from foretrace.estimate import UnitRun, run_units, simulated_step, unit_programs
 from foretrace.graph import NodeKind, verify
 from foretrace.machine import load_machine
 from foretrace.workload import (
+    Channels,
     ContextExchange,
     Overlap,
     Plan,
@@ -57,6 +58,7 @@ ODD = [
     replace(DENSE[5], reshard_after_forward=False),
     replace(DENSE[9], prefetch=3),
 ]
+IN_CHANNELS = replace(PIPED, channels=Channels(tensor=12, pipeline=2, data=4))
 WOVEN = [replace(plan, overlap=Overlap(expert=True)) for plan in WITH_EXPERTS]
 
 
@@ -88,7 +90,7 @@ def test_steps_of_both_grains_agree_and_rank_plans_alike() -> None:
 @pytest.mark.parametrize(
     ("model", "plans"),
     [
-        (transformer("llama3-8b"), [*DENSE, *ODD, PIPED]),
+        (transformer("llama3-8b"), [*DENSE, *ODD, PIPED, IN_CHANNELS]),
         (transformer("mixtral-8x7b"), [*WITH_EXPERTS, *WOVEN]),
         (transformer("llama3.2-1b"), [PIPED, DENSE[4], BASE]),  # with a tied table
         (replace(transformer("llama3-8b"), num_layers=1), DENSE[:5]),  # and stages without layers

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import turns_within as turns_within
     from foretrace.base.arrays import used_positions as used_positions
     from foretrace.base.collectives import PARTED as PARTED
+    from foretrace.base.collectives import USUAL_CHANNELS as USUAL_CHANNELS
     from foretrace.base.collectives import CollectiveKind as CollectiveKind
     from foretrace.base.collectives import Dispatched as Dispatched
     from foretrace.base.collectives import Library as Library
     from foretrace.base.collectives import NetworkUse as NetworkUse
+    from foretrace.base.collectives import channels_of as channels_of
     from foretrace.base.collectives import collective_kind_of as collective_kind_of
     from foretrace.base.collectives import distinct as distinct
+    from foretrace.base.collectives import in_channels as in_channels
     from foretrace.base.declared import LARGEST_COUNT as LARGEST_COUNT
     from foretrace.base.declared import MOST_RANKS as MOST_RANKS
     from foretrace.base.declared import Count as Count

@@ -148,6 +148,7 @@ _DISPATCHED = re.compile(
     rf"{CollectiveKind.ALL_TO_ALL} by ({'|'.join(Library)}), top (\d+)"
     r"(?:, hosts of (\d+))?(?:, at most (\d+))?"
 )
+_CHANNELS = re.compile(r" in (\d+) channels$")
 _ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
 _MARKS = re.compile(r"[\W\d_]+")
 
@@ -161,6 +162,22 @@ def collective_kind_of(name: str) -> CollectiveKind:
     stem = _MARKS.sub("", _ARGUMENTS.sub("", name)).lower()
     found = (kind for part, kind in _PARTS_OF_NAMES.items() if part in stem)
     return next(found, CollectiveKind.UNKNOWN)
+
+
+# NCCL's own number on one host of A100s or H100s behind NVSwitch, as its log says; what is measured
+# without stating another is taken to be measured with it. Source: NVIDIA/nccl-tests, issue 100.
+USUAL_CHANNELS = 24
+
+
+def in_channels(name: str, channels: int) -> str:
+    """What graphs call a collective that NCCL divides over so many channels."""
+    return f"{name} in {channels} channels"
+
+
+def channels_of(name: str) -> int:
+    """Channels that a collective's name states; 0: as many as NCCL itself takes."""
+    found = _CHANNELS.search(name)
+    return 0 if found is None else int(found[1])
 
 
 class NetworkUse(StrEnum):

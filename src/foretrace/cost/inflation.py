@@ -50,9 +50,10 @@ class Inflation:
         Args:
             alone_ns: float64[kernels].
             kind: class of all of them.
-            share: float64[kernels], from 0 to 1, of the work that is done beside communication.
+            share: float64[kernels], of the work that is done beside communication; above 1 where
+                that takes more processors than it usually does.
         """
-        grown_ns: Float64s = alone_ns * (1 + (self.factor(kind) - 1) * np.clip(share, 0, 1))
+        grown_ns: Float64s = alone_ns * (1 + (self.factor(kind) - 1) * np.maximum(share, 0))
         return grown_ns
 
 

@@ -309,6 +309,7 @@ def _shares(
     # Links carry no more than they can, also where a fit has a message faster than a data sheet.
     taken_ns = max(float(work_ns), found.least_ns * num_bytes)
     pace = taken_ns / num_bytes / found.one_load * (_AHEAD if goes_first else 1.0)
+    pace *= found.connections
     return link, load * num_bytes / capacity[link] / taken_ns, pace
 
 

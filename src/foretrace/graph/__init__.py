@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from foretrace.graph.inflation import beside_communication as beside_communication
     from foretrace.graph.inflation import medians_alone as medians_alone
     from foretrace.graph.inflation import operator_classes as operator_classes
+    from foretrace.graph.inflation import weight_layers as weight_layers
     from foretrace.graph.inspection import Inspection as Inspection
     from foretrace.graph.link import NO_EVENT as NO_EVENT
     from foretrace.graph.link import Link as Link

@@ -7,9 +7,20 @@ launch) alone; 1 where it ran alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from foretrace.base import Bools, Float32s, Float64s, Int64s, numbered_rows, rows_by_value
+from foretrace.base import (
+    USUAL_CHANNELS,
+    Bools,
+    Float32s,
+    Float64s,
+    Int64s,
+    channels_of,
+    numbered_rows,
+    rows_by_value,
+)
 from foretrace.graph._compiled import covered_times
 from foretrace.graph.graph import ExecutionGraph
 from foretrace.graph.nodes import NodeKind
@@ -41,7 +52,11 @@ def inflation_factors(operations: Operations) -> Float32s:
 def beside_communication(timeline: Timeline) -> Float64s:
     """Share of each kernel's time with communication of its rank beside it, float64[nodes].
 
-    0 of all that is no kernel.
+    0 of all that is no kernel. A collective that states its channels counts by how many these are
+    of the usual ones, since each keeps a processor to itself; of several at once the most.
+
+    Source:
+        NVIDIA/nccl, issue 689: CTAs of NCCL do not share an SM with kernels that compute.
     """
     graph = timeline.graph
     share = np.zeros(graph.num_nodes)
@@ -49,6 +64,8 @@ def beside_communication(timeline: Timeline) -> Float64s:
         graph.nodes_of(kind) for kind in (NodeKind.KERNEL, NodeKind.ARRIVE, NodeKind.FINISH)
     )
     starts, ends = rows_by_value(graph.rank[arrive]), rows_by_value(graph.rank[finish])
+    taken = [channels_of(one.name) or USUAL_CHANNELS for one in graph.collectives.makes]
+    weight = np.array(taken, np.float64)[graph.collectives.make] / USUAL_CHANNELS
     for rank, rows in rows_by_value(graph.rank[kernels]).items():
         if rank not in starts or rank not in ends:
             continue
@@ -57,11 +74,20 @@ def beside_communication(timeline: Timeline) -> Float64s:
             graph.collective[began], graph.collective[ended], return_indices=True
         )
         own = kernels[rows]
-        share[own] = _covered_share(
-            (timeline.start_ns[own], timeline.end_ns[own]),
-            (timeline.start_ns[began[first]], timeline.end_ns[ended[second]]),
-        )
+        spans = timeline.start_ns[own], timeline.end_ns[own]
+        others = timeline.start_ns[began[first]], timeline.end_ns[ended[second]]
+        of_other = weight[graph.collective[began[first]]]
+        for more, counts in weight_layers(of_other):
+            share[own] += more * _covered_share(spans, (others[0][counts], others[1][counts]))
     return share
+
+
+def weight_layers(weight: Float64s) -> Iterator[tuple[float, Bools]]:
+    """Weights as layers upon each other: how high each is, and what reaches its top."""
+    below = 0.0
+    for each in np.unique(weight).tolist():
+        yield each - below, weight >= each
+        below = each
 
 
 def medians_alone(duration_ns: Int64s, make: Int64s, is_alone: Bools) -> Int64s:

@@ -397,7 +397,15 @@ def transfer_of(work: MicrobatchWork) -> Exchange:
     blocks = work.blocks
     size, dtype = blocks.transfer_bytes, blocks.transfer_dtype
     kind = CollectiveKind.SEND_RECV
-    return Exchange("activations", kind, Group.PIPELINE, size, dtype, Phase.FORWARD)
+    return Exchange(
+        "activations",
+        kind,
+        Group.PIPELINE,
+        size,
+        dtype,
+        Phase.FORWARD,
+        channels=blocks.transfer_channels,
+    )
 
 
 def _parts_of_chunks(work: MicrobatchWork, num_layers: Sequence[int]) -> list[tuple[Passes, ...]]:

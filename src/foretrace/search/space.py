@@ -163,6 +163,7 @@ def columns_of(plan: Plan) -> dict[str, int | str]:
         "contiguous": str(plan.contiguous or "pp"),
         "buckets": str(plan.bucket_bytes or "rule"),
         "reduced": plan.precision.reduced,
+        "channels": str(plan.channels.data or "rule"),
         "first": "" if plan.first is None else plan.first.value,
         "local_steps": plan.local_steps or 1,
         "shard_ranks": plan.shard_ranks or 0,

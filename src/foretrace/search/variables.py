@@ -116,6 +116,7 @@ _FIELDS = {  # of `Plan`, by the variable's name
     "buckets": "bucket_bytes",
     "shard_ranks": "shard_ranks",
     "reduced": "precision",
+    "channels": "channels",
     "first": "first",
     "local_steps": "local_steps",
     "precision": "precision",
@@ -130,11 +131,12 @@ DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "placement": ("order", "outer_dp", "experts"),
     "schedule": ("schedule", "chunks", "contiguous", "overlap", "buckets"),
-    "network": ("shard_ranks", "reduced"),
+    "network": ("shard_ranks", "reduced", "channels"),
     "priority": ("first",),
     "algorithm": ("local_steps",),
 }
 _BUCKETS = (2**27, 2**29, 2**31)
+_CHANNELS = (2, 4, 8, 16)
 _LOCAL_STEPS = (10, 100, 500)
 _FIRST = (Group.PIPELINE, Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT)
 _LARGEST = {"outer_dp": 64, "contiguous": 64, "shard_ranks": None}
@@ -189,6 +191,12 @@ def _reduced_formats(plan: Plan, _: SpaceLimits) -> Iterator[Mapping[str, Any]]:
         yield {_REDUCED: one}
 
 
+def _channels(plan: Plan, _: SpaceLimits) -> Iterator[Mapping[str, Any]]:
+    """Of gradients and parameters, which run beside computation."""
+    for one in (None, *_CHANNELS):
+        yield {"channels": replace(plan.channels, data=one)}
+
+
 def _spreads(_: Plan, __: SpaceLimits) -> Iterator[Mapping[str, Any]]:
     yield from ({_SPREAD: None}, {_SPREAD: True})
 
@@ -205,6 +213,7 @@ _CHOICES: Mapping[str, Callable[[Plan, SpaceLimits], Iterator[Mapping[str, Any]]
     "experts": _spreads,
     "overlap": _overlaps,
     "reduced": _reduced_formats,
+    "channels": _channels,
     "precision": _formats,
     "layers": _ends,
 }

@@ -174,6 +174,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import AdaptedModule as AdaptedModule
     from foretrace.workload.plan.plan import Adapters as Adapters
     from foretrace.workload.plan.plan import Axis as Axis
+    from foretrace.workload.plan.plan import Channels as Channels
     from foretrace.workload.plan.plan import ContextExchange as ContextExchange
     from foretrace.workload.plan.plan import Copies as Copies
     from foretrace.workload.plan.plan import Dispatch as Dispatch

@@ -14,6 +14,7 @@ from foretrace.base import DescriptionKey, WorkloadError
 from foretrace.workload import (
     Adapters,
     Axis,
+    Channels,
     ContextExchange,
     Dispatch,
     Implementation,
@@ -151,6 +152,7 @@ def leaves(of: type, prefix: str = "") -> set[str]:
     for field in fields(of):
         parts = {"overlap": Overlap, "precision": Precision, "tables": TableSharding}
         parts |= {"dispatch": Dispatch, "implementation": Implementation, "adapters": Adapters}
+        parts |= {"channels": Channels}
         part = parts.get(field.name)
         if part is not None and is_dataclass(part):
             found |= leaves(part, f"{field.name}.")

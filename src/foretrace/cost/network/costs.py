@@ -6,19 +6,26 @@ beyond it those of its network, or of the one network that was measured at scale
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Dispatched, Float64s, Int64s, MachineError
+from foretrace.base import (
+    CollectiveKind,
+    Dispatched,
+    Float64s,
+    Int64s,
+    MachineError,
+    channels_of,
+)
 from foretrace.cost.constants import Constants, Fit, Spread, collectives_for
 from foretrace.cost.model import CollectiveRequests, Costs, Source
 from foretrace.cost.network.dispatching import dispatched_ns
-from foretrace.cost.network.domain import collective_named, domain_ns
+from foretrace.cost.network.domain import DIRECT, collective_named, domain_ns
 from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
-from foretrace.cost.network.span import GroupSpan, span_of
+from foretrace.cost.network.span import GroupSpan, span_in_channels, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
 from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, TREES, go_by_tree, tiers_ns
 from foretrace.machine import Chip, Machine
@@ -38,6 +45,15 @@ _BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", 
 # Measured over predicted where another collective's or chip's constants answer: middle 80% over all
 # collectives of five chips on NVSwitch, each predicted without its own (docs/cost/collectives.md).
 _ELSEWHERE = {BELOW: Spread(0.63, 1.48), FROM: Spread(0.76, 1.25)}
+
+
+# Source: NCCL, src/graph/tuning.cc of 5067397c, perChMaxRingLL128Bws and the generation that it
+# takes each compute capability for.
+_CHANNEL_BYTES_PER_NS = {
+    **dict.fromkeys(("Pascal", "Volta", "Turing", "Ampere", "Ada"), 20.0),
+    "Hopper": 36.7,
+    **dict.fromkeys(("Blackwell", "Blackwell Ultra"), 40.0),
+}
 
 
 @dataclass(frozen=True)
@@ -184,8 +200,40 @@ def by_trees(name: str, num_bytes: int, places: Sequence[int], *, machine: Machi
     if not span.levels:
         return False
     values = chosen_between(span, constants=collectives_for(machine.chip)).fit.values
+    span = _in_channels(collective, span, channels_of(name), chip=machine.chip, values=values)
     size = np.array([float(num_bytes)])
     return bool(go_by_tree(collective, size, span, values=values)[0])
+
+
+def _in_channels(
+    collective: CollectiveKind,
+    span: GroupSpan,
+    channels: int,
+    *,
+    chip: Chip,
+    values: Mapping[str, float],
+) -> GroupSpan:
+    """The span as so many channels get it; 0: as many as NCCL takes by itself."""
+    if not channels:
+        return span
+    # Of which messages then reach the network's share.
+    each = channel_bytes_per_ns(chip) / values["network_rate"]
+    return span_in_channels(span, channels, each, is_direct=collective in DIRECT)
+
+
+def channel_bytes_per_ns(chip: Chip) -> float:
+    """What one of NCCL's channels carries at most.
+
+    Raises:
+        MachineError: for a chip that NCCL's own model does not know.
+    """
+    found = _CHANNEL_BYTES_PER_NS.get(chip.architecture)
+    if found is None:
+        raise MachineError(
+            f"what a channel carries is known of NCCL on {', '.join(_CHANNEL_BYTES_PER_NS)}, and "
+            f"{chip.name!r} is {chip.architecture!r}: leave [channels] out of the plan"
+        )
+    return found
 
 
 def _linked(machine: Machine) -> Chip:
@@ -220,6 +268,7 @@ def _alike_ns(
         spread = _ELSEWHERE[FROM]
         answers = np.stack([duration_ns, duration_ns * spread.low, duration_ns * spread.high])
         return answers, Source.TRANSFERRED
+    channels = channels_of(kind[0])
     adding = who_adds(collective, kind[1], machine.chip)
     chosen = chosen_inside(collective, adding, machine.chip, constants=constants)
     duration_ns = np.zeros(len(sizes))
@@ -233,10 +282,12 @@ def _alike_ns(
             chip=_linked(machine),
             values=values,
             mesh=mesh_of(machine.host),
+            most_bytes_per_ns=channels * channel_bytes_per_ns(machine.chip) if channels else np.inf,
         )
     if span.levels:
         chosen = chosen_between(span, constants=constants)
         values = chosen.fit.values
+        span = _in_channels(collective, span, channels, chip=machine.chip, values=values)
         duration_ns = tiers_ns(collective, sizes, span, inside_ns=duration_ns, values=values)
     spreads = chosen.spread(BELOW), chosen.spread(FROM)
     is_short = num_bytes < SHORT_BYTES

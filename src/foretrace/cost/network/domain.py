@@ -59,6 +59,7 @@ def domain_ns(
     chip: Chip,
     values: Mapping[str, float],
     mesh: int = 0,
+    most_bytes_per_ns: float = np.inf,
 ) -> Float64s:
     """Duration of each collective from the last arrival on, float64[rows], in ns.
 
@@ -69,6 +70,7 @@ def domain_ns(
         chip: whose links the domain joins.
         values: of `CONSTANTS`.
         mesh: chips of the host, each of which has its own links to each other; 0: a switch.
+        most_bytes_per_ns: that a rank's channels carry.
 
     Raises:
         MachineError: if the chip's description has no links.
@@ -79,6 +81,7 @@ def domain_ns(
             "add it to its file."
         )
     rate = chip.link_bytes_per_ns * values["link_rate"] * _share_of_links(num_ranks, mesh)
+    rate = np.minimum(rate, most_bytes_per_ns)
     own = collective.num_rounds if collective in {CollectiveKind.ALL_REDUCE, *PARTED} else 0
     moved = num_bytes * (collective.bus_share(num_ranks) + values["own_share"] * own / num_ranks)
     in_turn = np.ones_like(num_ranks)

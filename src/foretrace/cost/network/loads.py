@@ -17,7 +17,15 @@ from functools import partial
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Dispatched, Float64s, Int64s, distinct
+from foretrace.base import (
+    USUAL_CHANNELS,
+    CollectiveKind,
+    Dispatched,
+    Float64s,
+    Int64s,
+    channels_of,
+    distinct,
+)
 from foretrace.cost.network.domain import DIRECT, collective_named
 from foretrace.machine import LinkWay, MachineLinks
 
@@ -30,6 +38,7 @@ class CollectiveLoads:
     load: Float64s  # float64[uses]
     least_ns: float  # that one group of them needs for each byte, on links without oversubscription
     one_load: float  # of a connection: on the busiest link of one group, beyond ports if it has any
+    connections: float  # there, over those of as many channels as NCCL takes by itself
 
 
 def collective_loads(
@@ -59,11 +68,15 @@ def collective_loads(
     one_link, one_place = np.unique(own[0], return_inverse=True)
     one_load = np.bincount(one_place.reshape(-1), own[1], len(one_link))
     beyond = one_load[one_link >= links.first_link[2 * links.card_tier]]
+    channels = channels_of(name)
+    # Every card that is left has one at least.
+    inside = 1 if kind in DIRECT else _by_host(np.sort(groups[:1], axis=1), links).shape[2]
     return CollectiveLoads(
         link,
         load,
         least_ns=float((one_load / links.full_bytes_per_ns[one_link]).max(initial=0.0)),
         one_load=float(beyond.max() if beyond.size else one_load.max(initial=0.0)),
+        connections=max(channels, inside) / USUAL_CHANNELS if channels else 1.0,
     )
 
 
@@ -94,18 +107,23 @@ def _loads(
         message, link = links.crossed(source.ravel(), target.ravel())
         return link, np.full(len(message), bus_share)
     inside = by_host.shape[2]
+    # Fewer channels than members leave every host by as many cards.
+    num_rings = min(inside, channels_of(name) or inside)
+    leaves = np.arange(num_rings) * inside // num_rings
+    leaving = by_host[:, :, leaves]
     if by_tree:
-        link, load = _trees(by_host, links, kind)
+        link, load = _trees(leaving, links, kind)
     else:
-        ahead = np.roll(by_host, -1, axis=1)
-        message, link = links.crossed(by_host.ravel(), ahead.ravel())
+        ahead = np.roll(leaving, -1, axis=1)
+        message, link = links.crossed(leaving.ravel(), ahead.ravel())
         load = np.full(len(message), bus_share)
-    load /= inside
+    load /= num_rings
     if inside == 1:
         return link, load
-    ports = [links.link(groups.ravel(), 0, way) for way in LinkWay]
-    own = np.full(2 * groups.size, bus_share * (inside - 1) / inside)
-    return np.concatenate([link, *ports]), np.concatenate([load, own])
+    ports = [links.link(by_host.ravel(), 0, way) for way in LinkWay]
+    own = np.full(by_host.shape, bus_share)
+    own[:, :, leaves] = bus_share * (num_rings - 1) / num_rings
+    return np.concatenate([link, *ports]), np.concatenate([load, own.ravel(), own.ravel()])
 
 
 def _by_host(groups: Int64s, links: MachineLinks) -> Int64s:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -49,6 +49,27 @@ class GroupSpan:
     def ring_bytes_per_ns(self) -> float:
         """The narrowest level's; raises ValueError inside one domain, as `min` does."""
         return min(level.ring_bytes_per_ns for level in self.levels)
+
+
+def span_in_channels(
+    span: GroupSpan, channels: int, bytes_per_ns: float, *, is_direct: bool
+) -> GroupSpan:
+    """The span as a collective of so many channels gets it, each of which carries so much.
+
+    A ring leaves every host by one card, so fewer rings than cards leave some of them idle.
+    """
+    most = channels * bytes_per_ns
+    levels = (
+        replace(level, bytes_per_ns=min(level.bytes_per_ns, most))
+        if is_direct
+        else replace(
+            level,
+            bytes_per_ns=min(level.bytes_per_ns * min(level.num_inside, channels), most)
+            / level.num_inside,
+        )
+        for level in span.levels
+    )
+    return replace(span, levels=tuple(levels))
 
 
 def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:

@@ -78,6 +78,7 @@ class ModelBlocks:
     # What is sent to the next stage for one microbatch, per rank, and its number format.
     transfer_bytes: int
     transfer_dtype: str
+    transfer_channels: int | None = field(default=None, kw_only=True)  # `Exchange.channels`
     # Parameters of a table, on one rank, that the embedding and the output projection share: first
     # and last stage then hold both a copy of it.
     tied_parameters: int = 0

@@ -6,17 +6,18 @@ from dataclasses import replace
 
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
-from foretrace.workload.blocks.block import ModelBlocks
+from foretrace.workload.blocks.block import Block, ModelBlocks, Passes
 from foretrace.workload.blocks.diffusion import blocks_of_diffusion
 from foretrace.workload.blocks.of_program import blocks_of_program
 from foretrace.workload.blocks.recommender import blocks_of_recommender
 from foretrace.workload.blocks.transformer import blocks_of_transformer
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.groups import expert_tensor_size
-from foretrace.workload.plan.plan import Plan, Sharding
+from foretrace.workload.plan.plan import Channels, Group, Plan, Sharding
 
 
 def blocks_of_model(model: Model | ModuleProgram, plan: Plan) -> ModelBlocks:
@@ -27,16 +28,54 @@ def blocks_of_model(model: Model | ModuleProgram, plan: Plan) -> ModelBlocks:
             ranks cannot divide.
     """
     if isinstance(model, Transformer):
-        return blocks_of_transformer(model, plan)
+        return _in_channels(blocks_of_transformer(model, plan), plan)
     if isinstance(model, Recommender):
         return blocks_of_recommender(model, plan)
     if isinstance(model, Diffusion):
-        return blocks_of_diffusion(model, plan)
+        return _in_channels(blocks_of_diffusion(model, plan), plan)
     if isinstance(model, ModuleProgram):
-        return blocks_of_program(model, plan)
+        return _in_channels(blocks_of_program(model, plan), plan)
     raise WorkloadError(
         f"model {model.name!r} is a {model.kind}, of which only totals are known: describe its "
         "shape in a file of its own, or take another"
+    )
+
+
+def _in_channels(blocks: ModelBlocks, plan: Plan) -> ModelBlocks:
+    """The blocks, whose exchanges take the channels that the plan states; alike stay one object."""
+    if plan.channels == Channels():
+        return blocks
+    known: dict[int, Passes] = {}
+
+    def of_block(block: Block) -> Block:
+        items = (
+            replace(item, channels=plan.channels.of(item.group))
+            if isinstance(item, Exchange)
+            else item
+            for item in block.items
+        )
+        return replace(block, items=tuple(items))
+
+    def of_part(part: Passes | None) -> Passes | None:
+        if part is None:
+            return None
+        if id(part) not in known:
+            halves = part.input_backward, part.weight_backward
+            known[id(part)] = replace(
+                part,
+                forward=of_block(part.forward),
+                backward=of_block(part.backward),
+                input_backward=halves[0] and of_block(halves[0]),
+                weight_backward=halves[1] and of_block(halves[1]),
+            )
+        return known[id(part)]
+
+    return replace(
+        blocks,
+        embedding=of_part(blocks.embedding),
+        layers=tuple(one for one in map(of_part, blocks.layers) if one is not None),
+        head=of_part(blocks.head),
+        transfer_channels=plan.channels.of(Group.PIPELINE),
     )
 
 

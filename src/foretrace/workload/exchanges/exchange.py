@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from foretrace.base import CollectiveKind, Dispatched
+from foretrace.base import CollectiveKind, Dispatched, in_channels
 from foretrace.graph import Phase
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.plan.plan import Group
@@ -26,11 +26,15 @@ class Exchange:
     measured_ns: int = 0
     is_weight_gradient: bool = False
     dispatched: Dispatched | None = None  # by which library, where that is not NCCL
+    channels: int | None = None  # `None`: as many as NCCL takes by itself
 
     @property
     def name(self) -> str:
         """What graphs call it."""
-        return self.dispatched.name if self.dispatched else self.collective.value
+        if self.dispatched:
+            return self.dispatched.name
+        own = self.collective.value
+        return own if self.channels is None else in_channels(own, self.channels)
 
 
 class Turn(IntEnum):

@@ -87,12 +87,14 @@ def reduced(num_parameters: int, pool: ParameterPool, plan: Plan) -> tuple[Excha
     items: tuple[Exchange, ...] = ()
     if pool.num_shards > 1:
         scattered = _sum("reduce-scatter of gradients", pool.shard, size, dtype)
-        items = (replace(scattered, collective=CollectiveKind.REDUCE_SCATTER),)
+        channels = plan.channels.data
+        items = (replace(scattered, collective=CollectiveKind.REDUCE_SCATTER, channels=channels),)
         size = -(-size // pool.num_shards)
     if pool.replica is not None:
         size = -(-size // (plan.local_steps or 1))
         total = _sum("all-reduce of gradients", pool.replica, size, dtype)
-        items = (*items, replace(total, after=tuple(range(len(items)))))
+        after = tuple(range(len(items)))
+        items = (*items, replace(total, after=after, channels=plan.channels.data))
     return items
 
 
@@ -111,6 +113,7 @@ def gathered(num_parameters: int, pool: ParameterPool, plan: Plan, *, phase: Pha
         num_bytes=num_bytes(num_parameters, dtype),
         dtype=dtype,
         phase=phase,
+        channels=plan.channels.data,
     )
 
 

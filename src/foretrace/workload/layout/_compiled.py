@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Int64s, njit
+from foretrace.base import Bools, Float64s, Int64s, njit
 
 _FORWARD, _BACKWARD, _WEIGHT = 0, 1, 3  # `Pass`
 _NONE = -1
@@ -409,12 +409,12 @@ def run_step(
 
 
 @njit
-def slowed(lane_begin: Int64s, span_ns: Int64s, extra_ns: Int64s) -> None:
-    """How much longer work takes that has communication of its stage beside it for a share.
+def beside(lane_begin: Int64s, span_ns: Int64s, counts: Bools, share: Float64s) -> None:
+    """Share of work's time that has communication of its stage beside it.
 
     In: `lane_begin` int64[stages, streams + 1], where spans of every stream stand, work's first;
-    `span_ns` int64[spans, 3], begin, end, and how much longer work takes beside communication.
-    Spans of a stream are in order and disjoint. Out: `extra_ns` int64[spans].
+    `span_ns` int64[spans, 3], begin, end, and what is not read here; `counts` bool[streams].
+    Spans of a stream are in order and disjoint. Out: `share` float64[spans].
     """
     num_streams = lane_begin.shape[1] - 1
     place = np.zeros(num_streams, np.int64)
@@ -427,7 +427,7 @@ def slowed(lane_begin: Int64s, span_ns: Int64s, extra_ns: Int64s) -> None:
             while high < end:
                 best = _NONE
                 for stream in range(1, num_streams):
-                    if place[stream] < lane_begin[stage, stream + 1] and (
+                    if (counts[stream] and place[stream] < lane_begin[stage, stream + 1]) and (
                         best < 0 or span_ns[place[stream], 0] < span_ns[place[best], 0]
                     ):
                         best = stream
@@ -438,4 +438,4 @@ def slowed(lane_begin: Int64s, span_ns: Int64s, extra_ns: Int64s) -> None:
                 high = max(span_ns[place[best], 1], high)
                 place[best] += 1
                 covered += max(min(high, end) - max(low, start), 0)
-            extra_ns[at] = np.int64(np.rint(covered / max(end - start, 1) * span_ns[at, 2]))
+            share[at] = covered / max(end - start, 1)

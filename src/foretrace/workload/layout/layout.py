@@ -112,7 +112,7 @@ def written(
     tables, pieces = Tables(), Pieces()
     templates = UnitTemplates(plan, tables, is_coarse=is_coarse)
     units = UnitColumns(schedule, chunks_of(blocks, plan, schedule), plan)
-    transfers = Transfers(tables, blocks.transfer_bytes, blocks.transfer_dtype)
+    transfers = Transfers(tables, blocks)
     gatherings = Gatherings(units, gathered=GatheredChunks(templates), pieces=pieces)
     ends = write_units(units, templates, transfers, gatherings)
     close(ends, templates, gatherings, blocks=blocks, optimizer=optimizer)

@@ -7,8 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from foretrace.base import GraphError, Int64s
-from foretrace.workload.layout._compiled import run_step, slowed, tallied
+from foretrace.base import Float64s, GraphError, Int64s
+from foretrace.graph import weight_layers
+from foretrace.workload.layout._compiled import beside, run_step, tallied
 from foretrace.workload.layout.piece_program import Wait
 from foretrace.workload.layout.tables import NOTHING, NUM_STREAMS, SENDS
 
@@ -28,6 +29,7 @@ class ProgramRun:
     times: tuple[Int64s, Int64s]
     lags: tuple[int, ...]
     rules: tuple[int, int]
+    weight: Float64s  # float64[streams], of what runs on them, as `beside_communication` counts it
 
     def step_ns(self) -> int:
         """Run the step, and again with what communication slows."""
@@ -35,7 +37,12 @@ class ProgramRun:
         extra_ns = np.zeros(int(lane_begin[-1, -1]), np.int64)
         span_ns = np.zeros((len(extra_ns), 3), np.int64)
         self._once(lane_begin, span_ns, extra_ns)
-        slowed(lane_begin, span_ns, extra_ns)
+        found = np.zeros(len(extra_ns))
+        for more, counts in weight_layers(self.weight):
+            share = np.zeros(len(extra_ns))
+            beside(lane_begin, span_ns, counts, share)
+            found += more * share
+        extra_ns[:] = np.rint(found * span_ns[:, 2])
         return self._once(lane_begin, span_ns, extra_ns)
 
     def _lanes(self) -> Int64s:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from foretrace.base import USUAL_CHANNELS, Float64s
 from foretrace.graph import NamePool
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange
-from foretrace.workload.plan.plan import Group
+from foretrace.workload.plan.plan import Channels, Group
 
 NOTHING = -1  # in place of a number: there is none
 COMPUTE = 0  # stream of operators; groups have theirs behind it
@@ -21,6 +24,13 @@ NUM_STREAMS = 2 + len(_GROUPS)
 def group_of_stream(stream: int) -> Group:
     """The group whose exchanges a stream carries."""
     return Group.PIPELINE if stream == RECEIVES else _GROUPS[stream - 1]
+
+
+def stream_weights(channels: Channels) -> Float64s:
+    """Of communication on every stream, by its channels; float64[streams]."""
+    groups = (group_of_stream(stream) for stream in range(1, NUM_STREAMS))
+    taken = [channels.of(group) or USUAL_CHANNELS for group in groups]
+    return np.array([USUAL_CHANNELS, *taken]) / USUAL_CHANNELS
 
 
 @dataclass(frozen=True)

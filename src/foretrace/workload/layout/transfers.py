@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import Block
+from foretrace.workload.blocks.block import Block, ModelBlocks
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.layout.tables import RECEIVES, SENDS, Tables
 from foretrace.workload.layout.template import Template, template_of_block
@@ -18,19 +18,16 @@ from foretrace.workload.plan.plan import Group
 class Transfers:
     """Templates of the two ends of transfers between stages."""
 
-    def __init__(self, tables: Tables, num_bytes: int, dtype: str) -> None:
+    def __init__(self, tables: Tables, blocks: ModelBlocks) -> None:
         """Make templates of sends and receives in both directions.
 
         Args:
             tables: takes their texts and exchanges.
-            num_bytes: of one microbatch's activations, or of their gradients.
-            dtype: number format of both.
+            blocks: between whose chunks activations go, and their gradients back.
         """
         self._templates = {
             (stream, is_forward): _on_stream(
-                template_of_block(
-                    _transfer(num_bytes, dtype, is_forward=is_forward, stream=stream), tables
-                ),
+                template_of_block(_transfer(blocks, is_forward=is_forward, stream=stream), tables),
                 stream,
             )
             for stream in (SENDS, RECEIVES)
@@ -42,11 +39,17 @@ class Transfers:
         return self._templates[stream, is_forward]
 
 
-def _transfer(num_bytes: int, dtype: str, *, is_forward: bool, stream: int) -> Block:
+def _transfer(blocks: ModelBlocks, *, is_forward: bool, stream: int) -> Block:
     verb = "send" if stream == SENDS else "receive"
     what, phase = ("activations", Phase.FORWARD) if is_forward else ("gradients", Phase.BACKWARD)
     item = Exchange(
-        f"{verb} {what}", CollectiveKind.SEND_RECV, Group.PIPELINE, num_bytes, dtype, phase
+        f"{verb} {what}",
+        CollectiveKind.SEND_RECV,
+        Group.PIPELINE,
+        blocks.transfer_bytes,
+        blocks.transfer_dtype,
+        phase,
+        channels=blocks.transfer_channels,
     )
     return Block(Part.TRANSFER, (item,))
 

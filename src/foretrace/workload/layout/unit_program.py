@@ -35,7 +35,7 @@ from foretrace.workload.layout.piece_program import (
 )
 from foretrace.workload.layout.program_run import ProgramRun
 from foretrace.workload.layout.sharded import GatheredChunks
-from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
+from foretrace.workload.layout.tables import NOTHING, SENDS, Tables, stream_weights
 from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.transfers import Transfers
 from foretrace.workload.layout.unit_columns import leads_of
@@ -67,7 +67,7 @@ class _Work:
     def transfer(self, tables: Tables) -> int:
         """Number of what stages send each other."""
         if self.sent == NOTHING:
-            transfers = Transfers(tables, self.blocks.transfer_bytes, self.blocks.transfer_dtype)
+            transfers = Transfers(tables, self.blocks)
             columns = transfers.template(SENDS, is_forward=True).columns
             self.sent = int(columns["exchange"][0])
         return self.sent
@@ -468,6 +468,7 @@ class _Step:
             times=(exchange_ns, self._transfers_ns()),
             lags=(*lag_ns, launch.exchange_ns, SENDS),
             rules=(int(plan.overlap.pipeline), int(self._is_ahead)),
+            weight=stream_weights(plan.channels),
         )
         return run.step_ns()
 

@@ -31,7 +31,7 @@ from foretrace.workload.plan.plan import Adapters, Plan
 from foretrace.workload.sharding.tables import TableSharding
 
 PLANS = Shelf(noun="plan", presets=Path(__file__).parent / "presets", error=WorkloadError)
-_PARTS = ("overlap", "precision", "dispatch", "implementation", "tables", "adapters")
+_PARTS = ("overlap", "channels", "precision", "dispatch", "implementation", "tables", "adapters")
 # Of parts that a plan may be without, one to begin with.
 _OPTIONAL: Mapping[str, TableSharding | Adapters] = {
     "tables": TableSharding(),

@@ -25,6 +25,7 @@ from foretrace.workload.plan.plan import (
     AdaptedModule,
     Adapters,
     Axis,
+    Channels,
     ContextExchange,
     Dispatch,
     Group,
@@ -35,6 +36,7 @@ from foretrace.workload.plan.plan import (
 )
 from foretrace.workload.sharding.tables import TablePlace, TableScheme, TableSharding
 
+MOST_CHANNELS = 64  # of NCCL: MAXCHANNELS, src/include/device.h
 TableExceptions = tuple[tuple[int, TableScheme], ...]
 Value = (
     bool
@@ -51,6 +53,7 @@ Value = (
     | tuple[TablePlace, ...]
 )
 _Stored = Literal["bf16", "fp16", "fp8", "fp32"]
+_ChannelCount = Annotated[int, Meta(ge=1, le=MOST_CHANNELS)]
 # Kinds that do not follow from the default of the field that they set.
 _KINDS: Mapping[str, Any] = {
     "precision.products": Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32", "tf32"],
@@ -63,6 +66,7 @@ _KINDS: Mapping[str, Any] = {
     "implementation.attention": Literal["flash", "plain"],
     "implementation.selective": Literal["scores", "operators"],
     "implementation.launch": Literal["eager", "compiled", "graph"],
+    **{f"channels.{each.name}": _ChannelCount for each in fields(Channels)},
     "tables.number_format": _Stored,
     "tables.exceptions": tuple[tuple[Whole, TableScheme], ...],
     "tables.places": tuple[TablePlace, ...],
@@ -74,6 +78,10 @@ _EXPECTED = {
     "tables.exceptions": f"a list of [table, scheme] with one of {', '.join(TableScheme)}",
     "tables.places": "a list of [table, scheme, ranks, tier, share of rows in HBM]",
     "adapters.modules": f"a list of {', '.join(AdaptedModule)}",
+    **{
+        f"channels.{each.name}": f"a whole number from 1 to {MOST_CHANNELS}"
+        for each in fields(Channels)
+    },
 }
 
 
@@ -87,7 +95,8 @@ def _of_default(default: object) -> Any:
 
 
 def _part_keys(
-    table: str, part: Overlap | Precision | Dispatch | Implementation | TableSharding | Adapters
+    table: str,
+    part: Overlap | Channels | Precision | Dispatch | Implementation | TableSharding | Adapters,
 ) -> Iterator[DescriptionKey]:
     """One key for each field of a part of `Plan`."""
     for each in fields(part):
@@ -166,6 +175,7 @@ _OWN = (
 KEYS = (
     *_OWN,
     *_part_keys("overlap", Overlap()),
+    *_part_keys("channels", Channels()),
     *_part_keys("precision", Precision()),
     *_part_keys("dispatch", Dispatch()),
     *_part_keys("implementation", Implementation()),

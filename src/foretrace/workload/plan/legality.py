@@ -29,7 +29,9 @@ from foretrace.workload.plan.plan import (
     AdaptedModule,
     Adapters,
     Axis,
+    Channels,
     ContextExchange,
+    Copies,
     Group,
     Plan,
     Sharding,
@@ -107,6 +109,7 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         yield from _of_recommender(plan, model)
     if plan.adapters is not None:
         yield from _of_adapters(plan, plan.adapters, model)
+    yield from _of_channels(plan, model)
     yield from _of_ranks(plan, num_ranks)
     yield from run_problems(plan)
 
@@ -145,6 +148,20 @@ def size_problems(plan: Plan) -> Iterator[str]:
         yield (
             f"order is {[axis.value for axis in plan.order]}: it has to name each of "
             f"{', '.join(Axis)} once"
+        )
+
+
+def _of_channels(plan: Plan, model: Model | ModuleProgram) -> Iterator[str]:
+    """Whether NCCL sends what takes the channels that are stated."""
+    if isinstance(model, Recommender) and plan.channels != Channels():
+        yield (
+            f"there are [channels], and what {model.name}'s tables exchange is not known by "
+            "channels: leave them out"
+        )
+    if plan.channels.expert is not None and plan.dispatch.copies is not Copies.BY_EXPERT:
+        yield (
+            f"channels.expert is {plan.channels.expert}, and tokens are sent by a library of its "
+            f"own (dispatch.copies {plan.dispatch.copies.value}): leave one of them out"
         )
 
 

@@ -150,6 +150,32 @@ class Overlap:
     parameters: bool = True  # gathered beside the forward pass
 
 
+@dataclass(frozen=True, kw_only=True)
+class Channels:
+    """How many channels NCCL divides collectives over; `None`: as many as it takes by itself.
+
+    Each is a ring, or a tree, of its own and keeps one processor of every chip (an SM) to itself
+    while it runs: `NCCL_MAX_NCHANNELS`, `maxCTAs` of a communicator.
+    """
+
+    tensor: int | None = None
+    context: int | None = None
+    expert: int | None = None  # where no library but NCCL sends tokens
+    pipeline: int | None = None
+    data: int | None = None  # gradients and parameters
+
+    def of(self, group: Group) -> int | None:
+        """Those of a group's collectives; sums of a few numbers state none."""
+        by_group = {
+            Group.TENSOR: self.tensor,
+            Group.CONTEXT: self.context,
+            Group.PIPELINE: self.pipeline,
+            **dict.fromkeys((Group.EXPERT, Group.EXPERT_TENSOR), self.expert),
+            **dict.fromkeys((Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT_DATA), self.data),
+        }
+        return by_group.get(group)
+
+
 class Copies(StrEnum):
     """How many copies of a token are sent to the experts that it chose."""
 
@@ -262,6 +288,7 @@ class Plan:
     adapters: Adapters | None = None  # `None`: all weights are trained
 
     overlap: Overlap = field(default_factory=Overlap)
+    channels: Channels = field(default_factory=Channels)
     precision: Precision = field(default_factory=Precision)
     dispatch: Dispatch = field(default_factory=Dispatch)
     implementation: Implementation = field(default_factory=Implementation)
