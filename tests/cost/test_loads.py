@@ -8,6 +8,7 @@ import pytest
 from foretrace.cost import collective_loads
 from foretrace.cost.network.loads import tree_parents
 from foretrace.machine import links_of, load_machine, with_hosts
+from tests.machine.test_links import behind_switches
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 13, 64])
@@ -34,6 +35,30 @@ def test_a_host_sends_a_message_twice_and_one_of_a_pair_once(hosts: int, times: 
     found = collective_loads("allreduce", np.arange(hosts * 8)[None], links, by_tree=True)
 
     assert found.one_load == pytest.approx(times / 8)
+
+
+def test_what_goes_between_pcie_switches_is_on_their_links() -> None:
+    links = behind_switches("rtx-4090")
+    names = [level.name for level in links.levels]
+
+    def loads(name: str, groups: list[list[int]]) -> dict[str, float]:
+        found = collective_loads(name, np.array(groups), links)
+        return {
+            names[at]: load for at, load in zip(links.level[found.link], found.load, strict=True)
+        }
+
+    # All-to-all: two chips send half of what they have over the link of their switch.
+    assert loads("alltoall", [[0, 1, 2, 3]]) == {"ports": 3 / 4, "PCIe switches": 1.0}
+    assert loads("alltoall", [[0, 1], [2, 3]]) == {"ports": 1 / 2}
+    assert loads("allgather", [[0, 1, 2, 3]]) == {"ports": 3 / 4, "PCIe switches": 3 / 4}
+    # Two pairs that cross meet there.
+    assert loads("sendrecv", [[0, 2], [1, 3]]) == {"ports": 1.0, "PCIe switches": 2.0}
+    # Four rings over two hosts: of two switches each passes one on its way inside.
+    found = loads("allgather", [list(range(8))])
+    assert found["PCIe switches"] == pytest.approx(7 / 8 / 2)
+    assert found["cards"] == pytest.approx(7 / 8 / 2)
+    # Out by its card too: beside what goes on inside, a quarter of the message.
+    assert found["ports"] == pytest.approx(7 / 8)
 
 
 def test_each_member_of_a_host_adds_a_card_as_published() -> None:

@@ -74,6 +74,61 @@ def test_a_host_has_the_chips_cards_and_links_that_its_tools_saw(
         assert host.nic_bytes_per_ns == 50
 
 
+BRIDGED = """<system version="1">
+  <cpu numaid="0">
+    <pci busid="0000:01:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci class="0x030200"><gpu dev="0"/></pci>
+      <pci class="0x030200"><gpu dev="1"/></pci>
+      <pci class="0x020700"><nic><net name="mlx5_0" speed="200000"/></nic></pci>
+    </pci>
+  </cpu>
+  <cpu numaid="1">
+    <pci busid="0000:81:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci class="0x060400">
+        <pci class="0x030200"><gpu dev="2"/></pci>
+        <pci class="0x030200"><gpu dev="3"/></pci>
+      </pci>
+      <pci class="0x020700"><nic><net name="mlx5_1" speed="200000"/></nic></pci>
+    </pci>
+  </cpu>
+</system>"""
+BEHIND = """\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1
+GPU0\t X \tPIX\tSYS\tSYS\tPXB\tSYS
+GPU1\tPIX\t X \tSYS\tSYS\tPXB\tSYS
+GPU2\tSYS\tSYS\t X \tPIX\tSYS\tPXB
+GPU3\tSYS\tSYS\tPIX\t X \tSYS\tPXB
+NIC0\tPXB\tPXB\tSYS\tSYS\t X \tSYS
+NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X
+"""
+
+
+@pytest.mark.parametrize("text", [BRIDGED, BEHIND])
+def test_chips_and_cards_are_behind_pcie_switches(tmp_path: Path, text: str) -> None:
+    host = imported(tmp_path, text, chip="rtx-4090")
+
+    assert isinstance(host, Host)
+    assert (host.num_chips, host.num_nics, host.num_pcie_switches) == (4, 2, 2)
+    # 16 lanes of PCIe 4; else as a chip's own
+    width = 16 * 16 / 8 * 128 / 130 if text is BRIDGED else host.chip.host_bytes_per_ns
+    assert host.pcie_switch_bytes_per_ns == pytest.approx(width, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BRIDGED.replace('<pci class="0x030200"><gpu dev="3"/></pci>', ""),
+        BEHIND.replace("GPU3\tSYS\tSYS\tPIX\t X \tSYS\tPXB", "GPU3\tSYS\tSYS\tSYS\t X \tSYS\tSYS")
+        .replace("GPU2\tSYS\tSYS\t X \tPIX", "GPU2\tSYS\tSYS\t X \tSYS")
+        .replace("NIC1\tSYS\tSYS\tPXB\tPXB", "NIC1\tSYS\tSYS\tPXB\tSYS"),
+    ],
+)  # fmt: skip
+def test_switches_that_differ_are_not_stated(tmp_path: Path, text: str) -> None:
+    host = imported(tmp_path, text, chip="rtx-4090")
+
+    assert isinstance(host, Host)
+    assert host.num_pcie_switches is None
+
+
 def test_dimensions_of_astra_sim_are_tiers(tmp_path: Path) -> None:
     machine = imported(tmp_path, ASTRA, host="dgx-h100")
 

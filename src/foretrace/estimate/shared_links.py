@@ -146,13 +146,17 @@ class _Elasticity:
 
     def bandwidth_gain_ns(self, tier: int) -> float:
         """For a hundredth more bandwidth."""
+        if tier >= len(self._machine.tiers):  # PCIe
+            return 0.0
         return self._before - self._taken_ns(wider(self._machine, tier, 1 + _STEP))
 
     def latency_gain_ns(self, tier: int) -> float | None:
         """For a hundredth less latency."""
+        # Latency of the innermost tiers is in what the fits have of hops; PCIe is no tier.
+        if self._costs_of is None or not _FURTHER <= tier < len(self._machine.tiers):
+            return None
         before = self._machine.tiers[tier].latency_ns
-        # Latency of the innermost tiers is in what the fits have of hops.
-        if before is None or self._costs_of is None or tier < _FURTHER:
+        if before is None:
             return None
         tiers = list(self._machine.tiers)
         tiers[tier] = replace(tiers[tier], latency_ns=before * (1 - _STEP))

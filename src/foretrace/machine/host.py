@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -38,6 +38,20 @@ HOST_FIELDS = (
     FigureField(
         "nic_bandwidth", QuantityKind.BANDWIDTH, "1 Gb/s", "1.6 Tb/s", "of one card, one direction"
     ),
+    FigureField(
+        "num_pcie_switches",
+        QuantityKind.COUNT,
+        1,
+        64,
+        "PCIe switches, each with as many chips, and cards, as all others",
+    ),
+    FigureField(
+        "pcie_switch_bandwidth",
+        QuantityKind.BANDWIDTH,
+        "1 GB/s",
+        "1 TB/s",
+        "of a switch to its CPU, one direction; left out: as a chip's to its host",
+    ),
     FigureField("num_cpus", QuantityKind.COUNT, 1, 16, "sockets"),
     FigureField("num_cores_per_cpu", QuantityKind.COUNT, 1, 512, "cores of one socket"),
     FigureField("cpu_memory", QuantityKind.SIZE, "1 GiB", "32 TiB", "memory of all sockets"),
@@ -70,6 +84,8 @@ class Host(DataSheet):
     scale_up_bytes_per_ns: float | None  # one chip, one direction
     num_nics: int | None
     nic_bytes_per_ns: float | None  # one card, one direction
+    num_pcie_switches: int | None  # chips and cards are behind, in turn
+    pcie_switch_bytes_per_ns: float | None  # of one to its CPU, one direction
     cpu: str
     num_cpus: int | None
     num_cores_per_cpu: int | None
@@ -111,6 +127,16 @@ def host_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
     return names(DescriptionKind.HOST, folders)
 
 
+def _switches(figures: Mapping[str, Figure], where: str) -> int | None:
+    found, num_chips = whole(figures, "num_pcie_switches"), round(figures["num_chips"].value)
+    if found is not None and num_chips % found:
+        raise MachineError(
+            f"{where} has {num_chips} chips behind {found} PCIe switches, each of which is to have "
+            "as many as all others: leave num_pcie_switches out where they differ"
+        )
+    return found
+
+
 def _host(found: Document, folders: Sequence[Path]) -> Host:
     check_keys(found.table, _KEYS, found.where)
     chip = found.text("chip")
@@ -138,6 +164,9 @@ def _host(found: Document, folders: Sequence[Path]) -> Host:
         scale_up_bytes_per_ns=number(figures, "scale_up_bandwidth") or own_chip.link_bytes_per_ns,
         num_nics=whole(figures, "num_nics"),
         nic_bytes_per_ns=number(figures, "nic_bandwidth"),
+        num_pcie_switches=_switches(figures, found.where),
+        pcie_switch_bytes_per_ns=number(figures, "pcie_switch_bandwidth")
+        or own_chip.host_bytes_per_ns,
         cpu=found.text("cpu"),
         num_cpus=whole(figures, "num_cpus"),
         num_cores_per_cpu=whole(figures, "num_cores_per_cpu"),

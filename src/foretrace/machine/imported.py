@@ -26,6 +26,9 @@ from foretrace.machine.link_table import NetworkTier, read_link_table, tiers_of_
 _KINDS = ("scale-up", "rack", "pod", "building", "region")
 _NVSWITCH = "0x068000"  # PCI class of an NVSWitch, as NCCL writes where an NVLink leads
 _ENTRY = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS")  # of nvidia-smi topo -m
+_BELOW_CPU = ("PIX", "PXB")
+_BRIDGE = "0x0604"  # PCI class
+_LONG_CODED = 8.0  # GT/s, PCIe 3
 _GIBIBYTE = 2**30 / 1e9  # upstream ASTRA-sim counts a GB as 2**30 bytes
 
 
@@ -110,7 +113,7 @@ def _of_nccl(text: str, where: str, chip: str) -> ImportedDescription:
         raise MachineError(f"{where} names no GPU: expected <gpu> elements of NCCL's topology")
     targets = [link.get("tclass", "") for one in chips for link in one.iter("nvlink")]
     speeds = {one.get("name", ""): one.get("speed", "0") for one in root.iter("net")}
-    slow = [name for name, speed in speeds.items() if not speed.isdigit() or int(speed) == 0]
+    slow = [name for name, speed in speeds.items() if not speed.isdecimal() or int(speed) == 0]
     if slow:
         raise MachineError(f"network card {slow[0]!r} of {where} has no speed: expected Mb/s")
     is_switch = bool(targets) and set(targets) == {_NVSWITCH}
@@ -119,10 +122,47 @@ def _of_nccl(text: str, where: str, chip: str) -> ImportedDescription:
     if speeds:
         least = min(int(speed) for speed in speeds.values())
         figures |= {"num_nics": len(speeds), "nic_bandwidth": f"{least / 1000:g} Gb/s"}
+    figures |= _bridges(root)
     title = f"{len(chips)} chips of NCCL's topology"
     return ImportedDescription(
         "host", title, _host(chip, title, topology=topology, figures=figures)
     )
+
+
+def _bridges(root: ET.Element) -> dict[str, object]:
+    """PCIe switches below the CPUs, where as many chips are behind each, and their links."""
+    bridges = [
+        one
+        for cpu in root.iter("cpu")
+        for one in cpu.findall("pci")
+        if one.get("class", "").startswith(_BRIDGE) and next(one.iter("gpu"), None) is not None
+    ]
+    held = sum(len([*one.iter("gpu")]) for one in bridges)
+    found = _switches(
+        [len([*one.iter("gpu")]) for one in bridges],
+        has_all=held == len([*root.iter("gpu")]),
+    )
+    widths = [_lanes_bytes_per_ns(one) for one in bridges]
+    if found and all(widths):
+        found["pcie_switch_bandwidth"] = f"{min(widths):.4g} GB/s"
+    return found
+
+
+def _switches(num_chips: Sequence[int], *, has_all: bool) -> dict[str, object]:
+    """How many switches there are, if each has as many chips as all others."""
+    is_even = bool(num_chips) and has_all and len(set(num_chips)) == 1
+    return {"num_pcie_switches": len(num_chips)} if is_even else {}
+
+
+def _lanes_bytes_per_ns(bridge: ET.Element) -> float:
+    """One direction; 0: not said, as in virtual machines."""
+    rate = re.match(r"\d+(?:\.\d+)?(?= ?GT/s)", bridge.get("link_speed", ""))
+    lanes = bridge.get("link_width", "")
+    if rate is None or not lanes.isdecimal():
+        return 0.0
+    # Below 8 GT/s a byte takes ten bits, from there on 128 bits take 130.
+    speed = float(rate[0])
+    return speed * int(lanes) / (10.0 if speed < _LONG_CODED else 8 * 130 / 128)
 
 
 def _of_nvidia_smi(text: str, where: str, chip: str) -> ImportedDescription:
@@ -149,11 +189,27 @@ def _of_nvidia_smi(text: str, where: str, chip: str) -> ImportedDescription:
     figures: dict[str, object] = {"num_chips": len(chips)}
     if num_cards:
         figures["num_nics"] = num_cards
+    figures |= _joined(chips, columns, rows)
     title = f"{len(chips)} chips of nvidia-smi topo"
     topology = "switch" if by_link else "PCIe"
     return ImportedDescription(
         "host", title, _host(chip, title, topology=topology, figures=figures)
     )
+
+
+def _joined(
+    chips: Sequence[str], columns: Sequence[str], rows: Mapping[str, Sequence[str]]
+) -> dict[str, object]:
+    """PCIe switches, from who reaches whom without passing a CPU."""
+    groups = {name: {name} for name in columns}
+    for name, entries in rows.items():
+        for other, entry in zip(columns, entries, strict=False):
+            if entry in _BELOW_CPU and groups[name] is not groups[other]:
+                groups[name] |= groups[other]
+                groups |= dict.fromkeys(groups[name], groups[name])
+    behind = {id(one): one for one in groups.values() if len(one) > 1}.values()
+    counts = [sum(name in one for name in chips) for one in behind]
+    return _switches([one for one in counts if one], has_all=sum(counts) == len(chips))
 
 
 def _tiers_of_astra(text: str, where: str) -> list[NetworkTier]:

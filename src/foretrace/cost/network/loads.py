@@ -67,7 +67,9 @@ def collective_loads(
     load: Float64s = np.bincount(place.reshape(-1), rows[1], len(link)).astype(np.float64)
     one_link, one_place = np.unique(own[0], return_inverse=True)
     one_load = np.bincount(one_place.reshape(-1), own[1], len(one_link))
-    beyond = one_load[one_link >= links.first_link[2 * links.card_tier]]
+    first = links.first_link
+    is_beyond = one_link >= first[2 * links.card_tier]
+    beyond = one_load[is_beyond & (one_link < first[2 * len(links.machine.tiers)])]
     channels = channels_of(name)
     # Every card that is left has one at least.
     inside = 1 if kind in DIRECT else _by_host(np.sort(groups[:1], axis=1), links).shape[2]
@@ -123,7 +125,23 @@ def _loads(
     ports = [links.link(by_host.ravel(), 0, way) for way in LinkWay]
     own = np.full(by_host.shape, bus_share)
     own[:, :, leaves] = bus_share * (num_rings - 1) / num_rings
-    return np.concatenate([link, *ports]), np.concatenate([load, own.ravel(), own.ravel()])
+    uplinks = _uplinks(by_host, links, bus_share)
+    return (
+        np.concatenate([link, *ports, uplinks[0]]),
+        np.concatenate([load, own.ravel(), own.ravel(), uplinks[1]]),
+    )
+
+
+def _uplinks(by_host: Int64s, links: MachineLinks, bus_share: float) -> tuple[Int64s, Float64s]:
+    """What rings that visit the members of each host pass from one PCIe switch to the next."""
+    if not links.is_by_pcie:
+        return np.empty(0, np.int64), np.empty(0)
+    switch = links.switch(by_host)
+    is_first = np.diff(switch, axis=2, prepend=-1) != 0
+    count = is_first.sum(axis=2, keepdims=True)
+    load = np.broadcast_to(bus_share * (count - 1) / count, switch.shape)[is_first]
+    link = np.concatenate([links.uplink(switch[is_first], way) for way in LinkWay])
+    return link, np.tile(load, 2)
 
 
 def _by_host(groups: Int64s, links: MachineLinks) -> Int64s:
@@ -189,6 +207,16 @@ def _direct(
         for way in LinkWay:
             link.append(links.link(groups[uses], tier, way))
             load.append(part[uses])
+            if tier == links.card_tier:
+                which, own = links.to_card(groups[uses], way)
+                link.append(own)
+                load.append(part[uses][which])
+    if links.is_by_pcie:
+        inside = insides[links.card_tier - 1]
+        part = (inside - _num_inside(links.switch(groups), row)) / size
+        for way in LinkWay:
+            link.append(links.uplink(links.switch(groups[part > 0]), way))
+            load.append(part[part > 0])
     return np.concatenate(link), np.concatenate(load)
 
 
