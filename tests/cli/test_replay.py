@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.conftest import KeepsSchema
 from tests.truth import Job
 
 COMPONENTS = {"exposed_compute", "overlapped", "exposed_communication", "idle"}
@@ -152,3 +153,29 @@ def test_a_replay_that_is_not_believed_says_so_first_and_fails_where_asked(
     assert run("replay", traces, "--without", "device").code == 0
     said = replayed_json(run, traces)["verdict"]
     assert said["trust"] == "believed"
+
+
+def test_links_that_transfers_share_change_nothing_where_they_meet_as_recorded(
+    run: Run, traces: Path, keeps_schema: KeepsSchema
+) -> None:
+    outcome = run(
+        *("replay", traces, "--machine", "dgx-a100", "--network", "shared", "--json"),
+    )
+
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    keeps_schema("replay", found)
+    assert found["links"]["step_time_ns"] == found["replayed_step_time_ns"]
+    assert found["links"]["step_time_ns"] == found["links"]["use"]["private_ns"]
+    assert found["links"]["use"]["rows"][0]["busy_share"] > 0
+    assert "links" not in replayed_json(run, traces)
+
+
+def test_links_are_shared_on_a_machine(run: Run, traces: Path) -> None:
+    unnamed = run("replay", traces, "--network", "shared")
+    private = run("replay", traces, "--machine", "dgx-a100")
+
+    assert unnamed.code == 1
+    assert "which links transfers share is the machine's to say" in unnamed.err
+    assert private.code == 2
+    assert "add --network shared" in private.err

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from foretrace.analyze import step_name
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
+from foretrace.base import NetworkUse
 from foretrace.graph import (
     Ablation,
     Blocks,
@@ -24,11 +25,13 @@ from foretrace.graph import (
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
 from foretrace.trace import DEFAULT_MAX_BYTES, load_run, local_copies
-from foretrace.validate import ReplayReport, replay_report
+from foretrace.validate import LinksOfReplay, ReplayReport, replay_report
 
 if TYPE_CHECKING:  # what replays and pages of a run need not load
     from foretrace.api.edited import Edited
+    from foretrace.api.named import Named
     from foretrace.estimate import Estimate
+    from foretrace.machine import Machine
     from foretrace.whatif import Prediction
 
 __all__ = ["blocks", "load", "replay", "simulate"]
@@ -117,24 +120,39 @@ def simulate(job: Job | Edited, *, without: Without = ()) -> Timeline:
 
 
 def replay(
-    job: Job, *, without: Without = (), steps: Collection[str | int] | None = None
+    job: Job,
+    *,
+    without: Without = (),
+    steps: Collection[str | int] | None = None,
+    machine: Machine | Named | None = None,
+    network: NetworkUse | str = NetworkUse.PRIVATE,
 ) -> ReplayReport:
     """The job's replay held against what was measured, beside the null models.
 
     Args:
         without: classes of dependency to leave out of the replay under test.
         steps: steps to report on, by name or number; all if left out.
+        machine: that it ran on, for its links.
+        network: "shared": say too what transfers asked of the machine's links, and what the step
+            is where those that meet divide them.
 
     Raises:
         ModelError: if the recording has no such step.
+        ScenarioError: if links are to be shared and no machine says which, or a plan is not shown.
         TraceError: if nothing in the files says how long anything took.
     """
     job.check_times("replay")
-    return replay_report(
+    found = replay_report(
         job.recording,
         simulated=simulate(job, without=without),
         step_names=None if steps is None else step_names(steps),
     )
+    if NetworkUse(network) is NetworkUse.PRIVATE:
+        return found
+    shared = job.edit(machine=machine, network=network).prediction
+    if shared.links is None:
+        return found
+    return replace(found, links=LinksOfReplay(shared.step_ns, shared.links, shared.notes))
 
 
 def ablations(without: Without) -> tuple[Ablation, ...]:

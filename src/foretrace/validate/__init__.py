@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from foretrace.validate.replay import replay_report as replay_report
     from foretrace.validate.results import DurationMix as DurationMix
     from foretrace.validate.results import ErrorDistribution as ErrorDistribution
+    from foretrace.validate.results import LinksOfReplay as LinksOfReplay
     from foretrace.validate.results import NullModel as NullModel
     from foretrace.validate.results import OtherStepReport as OtherStepReport
     from foretrace.validate.results import RankReplay as RankReplay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from foretrace.analyze import COMPONENTS, SHOWN_PARTS, Parts
 from foretrace.answer import (
@@ -29,6 +29,9 @@ from foretrace.answer import (
 )
 from foretrace.graph import Ablation, Clock, EdgeConstant, EdgeKind, Finding
 from foretrace.validate.verdict import ReplayVerdict
+
+if TYPE_CHECKING:  # what replays need not load
+    from foretrace.estimate import SharedLinks
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,15 @@ _ORIGINS = {
 }
 
 
+@dataclass(frozen=True)
+class LinksOfReplay(Plain):
+    """The replay on a machine's links, which transfers that meet divide."""
+
+    step_time_ns: int
+    use: SharedLinks
+    notes: tuple[str, ...]  # what is not as the machine states
+
+
 @dataclass(frozen=True, repr=False)
 class ReplayReport(Answer):
     """A replay held against its recording."""
@@ -181,6 +193,7 @@ class ReplayReport(Answer):
     replayed_step_time_ns: int
     unprofiled_step_ns: dict[int, int]  # rank -> median step time without profiler, if recorded
     edge_kinds: frozenset[EdgeKind]  # that the graph has
+    links: LinksOfReplay | None = None  # `None`: every transfer takes as long as recorded
 
     @property
     def rows(self) -> tuple[RankReplay, ...]:
@@ -225,6 +238,7 @@ class ReplayReport(Answer):
         return (
             Sentences.of("verdict", self.verdict.sentences),
             Facts(tuple(self._facts())),
+            *self._links_parts(),
             self.components_table(),
             self.null_models_table(),
             self.steps_table(),
@@ -232,6 +246,11 @@ class ReplayReport(Answer):
             self.constants_table(),
             Sentences.of("what the recording lacks", findings),
         )
+
+    def _links_parts(self) -> Iterator[Told]:
+        if self.links is not None:
+            yield self.links.use.table()
+            yield Sentences.of("links", self.links.notes)
 
     def tables(self) -> tuple[Table, ...]:
         """The steps, then what else is told."""
@@ -244,6 +263,14 @@ class ReplayReport(Answer):
         yield Fact("step time", duration_text(self.step_time_ns), remark)
         remark = "rebuilt from dependencies alone"
         yield Fact("replayed step time", duration_text(self.replayed_step_time_ns), remark)
+        if self.links is not None:
+            more_ns = self.links.step_time_ns - self.replayed_step_time_ns
+            remark = (
+                f"{more_ns:+,} ns: where transfers meet as they did, each goes on as recorded"
+                if more_ns
+                else "the same to the nanosecond: transfers meet as they did"
+            )
+            yield Fact("on shared links", duration_text(self.links.step_time_ns), remark)
         remark = "mean over ranks and steps: what errors and shares are of"
         yield Fact("own step of a rank", duration_text(self.measured_ns), remark)
         worst = percent_text(summary.worst_step_error_percent)
@@ -395,7 +422,10 @@ class ReplayReport(Answer):
     def as_json(self) -> Json:
         """Builtins only; what `foretrace replay --json` prints."""
         null_models = {one.ablation.value: plain(one.summary) for one in self.null_models}
-        return plain_fields(self) | {"null_models": null_models}
+        found = plain_fields(self) | {"null_models": null_models}
+        if self.links is None:
+            del found["links"]
+        return found
 
 
 def _percent_of(key: str) -> Callable[[tuple[str, str, ReplaySummary]], float | None]:
