@@ -2,21 +2,35 @@
 
 python bench/links.py                     events per second, by how many flows meet
 python bench/links.py --networks 10000    hold random networks against the plain-Python oracle
+python bench/links.py --private           links that nobody crowds against the static engine: every
+                                          kept recording (FORETRACE_DATA) and estimate
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import foretrace as ft
+from foretrace.base import Int64s, ModelError
+from foretrace.cost import step_costs
+from foretrace.estimate import step_traffic, unshared
 from foretrace.graph import ExecutionGraph, NodeKind
-from foretrace.simulate import NO_FLOW, Traffic, simulate_links
+from foretrace.machine import Machine, links_of, load_machine, with_hosts
+from foretrace.simulate import NO_FLOW, Traffic, simulate, simulate_links, simulate_shared
+from tests.golden_tests.answers import drafted
+from tests.golden_tests.estimates import CASES
+from tests.golden_tests.table import Table
 from tests.graphs import GraphBuilder
 from tests.oracles.links import LinksOracle
 
@@ -100,11 +114,80 @@ def events_per_s(num_flows: int, beside: int) -> float:
     return times.num_events / (time.process_time() - begin_s)
 
 
+def is_static(graph: ExecutionGraph, duration_ns: Int64s, machine: Machine) -> bool | None:
+    """Whether flows over links as wide as can be take what the static engine says.
+
+    `None`, where nothing in the graph goes over links.
+    """
+    ranks = max((max(one.ranks) for one in graph.collectives.makes), default=0) + 1
+    hosts = unshared(with_hosts(machine, max(ranks, machine.num_ranks)))
+    found = step_traffic(
+        graph, duration_ns, model=step_costs(hosts), links=links_of(hosts), least_left=1e-6
+    )
+    traffic = replace(found.traffic, share=found.traffic.share * 1e-9)
+    timeline, static = (
+        simulate_shared(graph, duration_ns, traffic=traffic),
+        simulate(graph, duration_ns),
+    )
+    if not (
+        np.array_equal(timeline.start_ns, static.start_ns)
+        and np.array_equal(timeline.end_ns, static.end_ns)
+    ):
+        return False
+    return True if traffic.num_flows else None
+
+
+def kept_cases(data: Path) -> Iterator[tuple[str, ExecutionGraph, Int64s, Machine]]:
+    """Graphs, durations and machines of the kept recordings that are at hand, then of estimates."""
+    machine = load_machine("dgx-a100")
+    for case in sorted(Table("recordings").kept()):
+        root, _, rest = case.partition("/")
+        path = (data / "traces" if root == "traces" else Path("examples")) / rest
+        try:
+            if path.exists():
+                graph = ft.load(path).graph
+                yield case, graph, graph.measured_ns, machine
+        except ModelError:
+            continue  # kept as refused
+    for name, case in CASES.items():
+        plan = drafted(case.preset, case.plan) if case.preset else case.plan
+        try:
+            found = ft.estimate(
+                case.model, plan, case.machine, num_ranks=case.num_ranks, folded=case.is_folded
+            )
+        except ModelError:
+            continue
+        yield name, found.graph, found.timeline.duration_ns, found.machine
+
+
+def held_against_static(data: Path) -> None:
+    """Print how many are equal to the nanosecond, and the names of those that are not."""
+    verdicts = Counter[object]()
+    for name, graph, duration_ns, machine in kept_cases(data):
+        try:
+            verdict: object = is_static(graph, duration_ns, machine)
+        except ModelError as err:
+            verdict = "refused"
+            print(f"{name}: {err}")
+        verdicts[verdict] += 1
+        if verdict is False:
+            print(f"differs: {name}")
+    print(
+        f"equal to the nanosecond: {verdicts[True]} with flows, {verdicts[None]} without; "
+        f"different: {verdicts[False]}; refused: {verdicts['refused']}; "
+        f"{time.process_time():.0f} CPU s"
+    )
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", type=int, default=0)
+    parser.add_argument("--private", action="store_true")
     chosen = parser.parse_args()
+    if chosen.private:
+        held_against_static(Path(os.environ.get("FORETRACE_DATA", "../shared/data")))
+        return
     if chosen.networks:
         farthest = held_against_oracle(chosen.networks)
         print(f"{chosen.networks} random networks: at most {farthest:.6f} ns from the oracle")

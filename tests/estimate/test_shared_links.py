@@ -266,3 +266,21 @@ def test_a_slow_link_slows_everybody_by_what_it_lost(tmp_path: Path) -> None:
         ft.estimate("llama3.2-1b", keys, machine, slow_link=0.5)
     with pytest.raises(WorkloadError, match="above 0 up to 1, got 0"):
         step(0)
+
+
+def test_what_a_rank_says_to_itself_is_on_no_link() -> None:
+    build = GraphBuilder()
+    build.collective({0: []}, transfer_ns=1_000)
+    graph = build.graph()
+    machine = load_machine("dgx-h100")
+
+    found = step_traffic(
+        graph,
+        graph.measured_ns,
+        model=step_costs(machine),
+        links=links_of(machine),
+        num_bytes=np.array([1 << 20]),
+        least_left=1e-9,
+    )
+
+    assert found.traffic.num_flows == 0

@@ -40,6 +40,10 @@ latency: [ 500.0, 2000.0 ]  # ns
 """
 
 
+FIRST_ASTRA = """{"topologies-per-dim": ["Ring"], "units-count": [4], "link-bandwidth": [50],
+"link-latency": [1], "links-count": [0]}"""
+
+
 def fat_tree(spine_gb_per_s: float = 100.0, *, hosts: int = 4) -> str:
     """Hosts of two ranks, two under a leaf, leaves under a spine."""
     rows = ["from,to,gb_per_s,latency_ns"]
@@ -165,9 +169,12 @@ def test_a_table_of_links_is_a_fat_tree_again(
         ("from,to\ngpu0,gpu1\n", "has no column 'gb_per_s'"),
         (NCCL.replace("400000", "0"), "'mlx5_0'.* has no speed"),
         (NCCL[:500], "is not XML"),
+        (TOPO.replace("GPU0", "GPU0:"), "names no GPU0 in a column of its own"),
         (TOPO.replace("NV18\t X", "NV18"), "is cut: GPU1 has|joins some GPUs"),
         (ASTRA.replace("25.0", "0"), "dimension 2 .* both must be above 0"),
+        (ASTRA.replace("2000.0", "far"), "dimension 2 .* 'far' ns: expected are numbers"),
         (ASTRA.replace("Switch", "Torus"), "expected Ring, FullyConnected or Switch"),
+        (FIRST_ASTRA, "expected a number above 0 for each"),
         ("nothing", "is no description that is known"),
     ],
 )  # fmt: skip

@@ -240,7 +240,8 @@ def _traffic(
     first, _, num_alike = loads.alike
     capacity = loads.links.bytes_per_ns[first]
     work_ns = flows.work_ns
-    moves = (work_ns > 0) & (flows.num_bytes > 0)
+    leaves = np.array([len(one.link) > 0 for one in loads.kinds], np.bool_)  # not a rank alone
+    moves = (work_ns > 0) & (flows.num_bytes > 0) & leaves[kind]
     key = np.stack([kind, flows.num_bytes, work_ns, goes_first])[:, moves]
     distinct, at = np.unique(key, axis=1, return_inverse=True)
     pattern = np.full(len(kind), NO_FLOW, np.int64)

@@ -9,6 +9,7 @@ is named.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -167,7 +168,11 @@ def _lanes_bytes_per_ns(bridge: ET.Element) -> float:
 
 def _of_nvidia_smi(text: str, where: str, chip: str) -> ImportedDescription:
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    names = next(line for line in lines if "GPU0" in line)
+    names = next((line for line in lines if "GPU0" in line), None)
+    if names is None:
+        raise MachineError(
+            f"{where} names no GPU0 in a column of its own: expected GPU0, GPU1, ..."
+        )
     columns = [name for name in names if re.fullmatch(r"(GPU|NIC|mlx5_)\d+", name)]
     rows = {
         line[0]: list(takewhile(_ENTRY.fullmatch, line[1:])) for line in lines if line[0] in columns
@@ -228,10 +233,21 @@ def _tiers_of_astra(text: str, where: str) -> list[NetworkTier]:
         raise MachineError(f"{where} must list as many of {', '.join(keys)}, got {lengths}")
     shapes, counts, rates, delays = (one if isinstance(one, list) else [] for one in columns)
     times = table.get("links-count", [1] * len(counts)) if "units-count" in table else None
+    if times is not None and not (
+        isinstance(times, list)
+        and len(times) == len(counts)
+        and all(isinstance(one, int | float) and 0 < one < math.inf for one in times)
+    ):
+        raise MachineError(f"{where} has links-count {times!r}: expected a number above 0 for each")
     found, num_ranks = [], 1
     for at, shape in enumerate(shapes):
         numbers = [counts[at], rates[at], delays[at]]
-        if not all(isinstance(one, int | float) and one > 0 for one in numbers[:2]):
+        if not all(isinstance(one, int | float) and 0 <= one < math.inf for one in numbers):
+            raise MachineError(
+                f"dimension {at + 1} of {where} has {counts[at]!r} members, {rates[at]!r} GB/s and "
+                f"{delays[at]!r} ns: expected are numbers, 0 or more"
+            )
+        if not all(one > 0 for one in numbers[:2]):
             raise MachineError(
                 f"dimension {at + 1} of {where} has {counts[at]!r} members at {rates[at]!r} GB/s: "
                 "both must be above 0"

@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.base import MOST_RANKS, Float64s, Int64s, MachineError
 from foretrace.machine.host import Host
 from foretrace.machine.machine import Machine
 
@@ -211,10 +211,16 @@ def links_of(machine: Machine) -> MachineLinks:
     """The links of a machine, from its tiers.
 
     Raises:
-        MachineError: if a host's chips do not make whole scale-up domains of it.
+        MachineError: if a host's chips do not make whole scale-up domains of it, it is too large,
+            or has PCIe switches of unknown width.
     """
     host, tiers = machine.host, machine.tiers
     num_places = tiers[-1].num_ranks
+    if num_places > MOST_RANKS:
+        raise MachineError(
+            f"machine {machine.name!r} has {num_places:,} places: the links of {MOST_RANKS:,} "
+            "can be told at most"
+        )
     num_cards = host.num_chips if host.num_nics is None else min(host.num_nics, host.num_chips)
     rails = {tier.num_rails for tier in tiers[1:] if tier.num_rails is not None}
     num_planes = min(min(rails, default=1), host.num_chips)
