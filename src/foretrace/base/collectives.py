@@ -165,7 +165,8 @@ def collective_kind_of(name: str) -> CollectiveKind:
 
 
 # NCCL's own number on one host of A100s or H100s behind NVSwitch, as its log says; what is measured
-# without stating another is taken to be measured with it. Source: NVIDIA/nccl-tests, issue 100.
+# without stating another is taken to be measured with it. Source: NVIDIA/nccl-tests, issue 100
+# (A100); NVIDIA/nccl, issue 1367 (H100).
 USUAL_CHANNELS = 24
 
 
