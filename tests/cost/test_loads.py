@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from foretrace.cost import collective_loads
 from foretrace.cost.network.loads import tree_parents
+from foretrace.cost.network.span import span_of
+from foretrace.estimate import unshared
 from foretrace.machine import links_of, load_machine, with_hosts
 from tests.machine.test_links import behind_switches
 
@@ -75,3 +79,20 @@ def test_each_member_of_a_host_adds_a_card_as_published() -> None:
         alone = collective_loads("allreduce", np.array([[0, 8]]), links).least_ns
         assert tree / alone == pytest.approx(taken_s / measured_s[1], rel=0.05)
         assert ring >= tree
+
+
+def test_on_empty_links_who_shares_a_card_with_nobody_has_all_of_it() -> None:
+    base = load_machine("dgx-a100")
+    machine = with_hosts(replace(base, host=replace(base.host, num_nics=4)), 16)
+    empty = unshared(machine)
+
+    def gets(*places: int) -> float:
+        (level,) = span_of(places, empty).levels
+        return level.ring_bytes_per_ns / machine.tiers[1].bytes_per_ns
+
+    assert gets(0, 8) == 2  # of what is each chip's while all send
+    assert gets(0, 1, 8, 9) == 2  # both on the first card
+    assert gets(0, 2, 8, 10) == 4
+    assert gets(*range(16)) == 8
+    (level,) = span_of((0, 8), machine).levels
+    assert level.ring_bytes_per_ns == machine.tiers[1].bytes_per_ns

@@ -62,7 +62,7 @@ class StepTraffic:
 def unshared(machine: Machine) -> Machine:
     """The machine on which whoever sends finds every link empty: its costs are those alone."""
     tiers = tuple(replace(tier, oversubscription=1.0) for tier in machine.tiers)
-    return replace(machine, tiers=tiers)
+    return replace(machine, tiers=tiers, is_empty=True)
 
 
 def own_groups(graph: ExecutionGraph) -> Sequence[Int64s]:

@@ -77,6 +77,8 @@ class Machine(DataSheet):
     # Chips of each instance of the last tier but one, where they differ: buildings of a region.
     # Places are counted as if each were as large as the tier says, and the last of some are empty.
     sizes: tuple[int, ...] = ()
+    # Whether whoever sends finds links empty: of a card that chips share, one has all of it.
+    is_empty: bool = False
 
     @property
     def statements(self) -> tuple[tuple[str, tuple[Figure, ...]], ...]:

@@ -86,8 +86,9 @@ def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
     if machine.sizes:
         places = machine.places(np.asarray(places, np.int64)).tolist()
     per_domain = Counter(_instances(places, machine.tiers[0]))
+    more = _more_of_cards(places, machine)
     levels = tuple(
-        _level(places, inner, tier)
+        _level(places, inner, tier, more=more if tier.num_ranks > machine.host.num_chips else 1.0)
         for inner, tier in pairwise(machine.tiers)
         if tier.name in spanned
     )
@@ -100,17 +101,28 @@ def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
     )
 
 
+def _more_of_cards(places: Sequence[int], machine: Machine) -> float:
+    """How much more of its network cards a group gets than its chips' share, on empty links."""
+    host = machine.host
+    if not machine.is_empty or not host.num_nics or host.num_nics >= host.num_chips:
+        return 1.0
+    own = np.asarray(places, np.int64)
+    inside = own % host.num_chips * host.num_nics // host.num_chips
+    _, count = np.unique(own // host.num_chips * host.num_nics + inside, return_counts=True)
+    return host.num_chips / host.num_nics / float(count.max())
+
+
 def _instances(places: Sequence[int], tier: Tier) -> list[int]:
     return [place // tier.num_ranks for place in places]
 
 
-def _level(places: Sequence[int], inner: Tier, tier: Tier) -> TierSpan:
+def _level(places: Sequence[int], inner: Tier, tier: Tier, *, more: float) -> TierSpan:
     inside = Counter(_instances(places, inner))
     per_inner = tier.num_ranks // inner.num_ranks
     branches = Counter(instance // per_inner for instance in inside)
     return TierSpan(
         technology=tier.technology,
-        bytes_per_ns=tier.shared_bytes_per_ns,
+        bytes_per_ns=tier.shared_bytes_per_ns * more,
         num_inside=min(inside.values()),
         num_crossings=len(inside) - len(branches),
         num_branches=max(branches.values()),
