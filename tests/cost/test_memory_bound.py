@@ -10,14 +10,14 @@ from foretrace.cost import Access, Movements, movement_ns
 from foretrace.cost.convolution import CONSTANTS as CONVOLUTION_CONSTANTS
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.memory_bound import CONSTANTS
-from foretrace.machine import load_chip
+from foretrace.machine import Chip, load_chip
 
 CHIP = load_chip("a100-sxm-80gb")
 STARTS = {one.name: one.start for one in CONSTANTS}
 
 
 def test_a_stream_takes_its_start_and_its_bytes() -> None:
-    values = {**STARTS, "launch_ns": 1000, "stream_rate": 0.5}
+    values = {**STARTS, "launch_ns": 1000, "stream_rate": 0.5, "cache_rate": 1}
     streams = Movements(np.array([0.0, 2039e3]), np.array([Access.STREAM] * 2, np.int8))
 
     assert movement_ns(streams, CHIP, values).tolist() == pytest.approx([1000, 3000])
@@ -58,3 +58,20 @@ def test_a_convolution_is_its_product_slower_and_its_images_moved() -> None:
     shapes = ConvolutionShapes(np.array([1000.0]), np.array([2.0]), np.array([2039.0 * 50]))
 
     assert convolution_ns(shapes, CHIP, values).tolist() == pytest.approx([2 * 2100 + 50])
+
+
+def test_what_the_cache_holds_goes_at_its_rate_in_order_alone() -> None:
+    assert CHIP.l2_bytes is not None
+    values = {**STARTS, "launch_ns": 0, "cache_rate": 2.0}
+    sizes = CHIP.l2_bytes * np.array([0.5, 1.0, 4.0])
+
+    def drawn(access: Access, chip: Chip = CHIP) -> list[float]:
+        moved = Movements(sizes, np.full(3, access, np.int8))
+        found: list[float] = (movement_ns(moved, chip, values) / sizes).tolist()
+        return found
+
+    all_drawn = drawn(Access.STREAM, replace(CHIP, l2_bytes=None))
+    assert all_drawn == pytest.approx([all_drawn[0]] * 3)
+    # Half of the cache: half of the operand is still there, at twice the rate.
+    assert drawn(Access.STREAM) == pytest.approx([0.75 * all_drawn[0], *all_drawn[1:]])
+    assert drawn(Access.UNEVEN) == pytest.approx([drawn(Access.UNEVEN)[0]] * 3)

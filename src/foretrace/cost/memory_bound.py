@@ -4,6 +4,8 @@ A chip's memory streams best where every thread reads and writes in memory order
 another shape or order (a broadcast, a transpose) and sums along rows reach less, rows picked by
 index still less. Normalisation, softmax, losses and reductions read a row, wait for its sum and
 go on: a longer start. The bytes are the least that the shapes demand (`foretrace.operators`).
+What an operator before has just written is read from the chip's cache as far as that holds it, and
+what goes in order is written there; threads that look for their addresses are no faster for it.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ CONSTANTS = (
     Constant("rows_rate", "", "bytes of sums along rows, likewise", 0.05, 1.2, 0.6),
     Constant("gather_rate", "", "bytes of rows by index, likewise", 0.02, 1.2, 0.3),
     Constant("host_rate", "", "bytes to or from the host, of the link's bandwidth", 0.02, 1, 0.4),
+    Constant("cache_rate", "", "bytes in order that the cache holds, of that rate", 1, 12, 1.7),
 )
 # Rows that are put in order are a part of fused experts' kernels: 0.64 of an A100's bandwidth,
 # 0.61 of an H100's, 0.57 of an H200's, all with 16-bit numbers, or 0.7 of what streams reach.
@@ -83,5 +86,18 @@ def movement_ns(movements: Movements, chip: Chip, values: Mapping[str, float]) -
     rates = [*(values[name] for name in _RATES), _OF_STREAMS * values["stream_rate"], 1.0]
     rate = np.array(rates)[movements.access]
     start_ns = values["launch_ns"] + values["rows_ns"] * (movements.access == Access.ROWS)
-    duration_ns: Float64s = start_ns + movements.num_bytes / (bandwidth * rate)
+    drawn = movements.num_bytes * _drawn(movements, chip, values.get("cache_rate", 1.0))
+    duration_ns: Float64s = start_ns + drawn / (bandwidth * rate)
     return duration_ns
+
+
+def _drawn(movements: Movements, chip: Chip, cache_rate: float) -> Float64s:
+    """Share of each row's bytes that memory takes as long for as for all; float64[rows].
+
+    The fuller the cache, the less of an operand is still in it when its reader gets there.
+    """
+    held = chip.l2_bytes or 1
+    is_cached = np.isin(movements.access, (Access.STREAM, Access.PERMUTE))
+    cached = np.where(is_cached, np.clip(1 - movements.num_bytes / held, 0, 1), 0)
+    drawn: Float64s = 1 - cached + cached / cache_rate
+    return drawn
