@@ -4,10 +4,11 @@ What a description states counts first. The rest was learned from published runs
 source: products take longer in steps than alone, or less long, by a factor that depends on
 software and number format more than on chips (libraries, real numbers at the power limit;
 benchmarks of eight and four bits quantise their operands, which libraries join with other
-kernels). Of the sources of one class the geometric mean counts; of a class that nobody ran on an
-architecture the mean over other classes, then the mean over all classes on the architecture
-before: what sets a class apart on one chip says little of the next. A source can be left out, so
-that its runs are predicted by what the others taught.
+kernels). Classes whose products one library issues (PyTorch's, with a compiler around it or not)
+share what their sources taught, whose geometric mean counts; of a library that nobody ran on an
+architecture the mean over other libraries, then the mean over all on the architecture before: what
+sets a library apart on one chip says little of the next. A source can be left out, so that its
+runs are predicted by what the others taught.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def kernel_factors(
         without: sources of runs of which nothing may be used.
     """
     found = {
-        family: _learned_factor(software.family, architecture, (dtype, frozenset(without)))
+        family: _learned_factor(software.library, architecture, (dtype, frozenset(without)))
         for dtype, families in PRODUCTS_BY_FORMAT.items()
         for family in families
     }
@@ -54,11 +55,11 @@ def kernel_factors(
     return found
 
 
-def _learned_factor(family: str, architecture: str, asked: tuple[str, frozenset[str]]) -> float:
-    """Of a class of software; of the mean over all classes, if it is "".
+def _learned_factor(library: str, architecture: str, asked: tuple[str, frozenset[str]]) -> float:
+    """Of software whose products a library issues; of the mean over all libraries, if it is "".
 
     Args:
-        family: the class.
+        library: its name.
         architecture: of the chip.
         asked: the products' format, and sources that are left out.
     """
@@ -73,11 +74,14 @@ def _learned_factor(family: str, architecture: str, asked: tuple[str, frozenset[
             and one.runs_of not in without
         )
 
-    by_class = {each.family: of(each.learned) for each in _classes()}
-    own = by_class.get(family)
+    taught: dict[str, list[Learned]] = {}
+    for each in _classes():
+        taught.setdefault(each.library, []).extend(each.learned)
+    by_library = {name: of(entries) for name, entries in taught.items()}
+    own = by_library.get(library)
     if own is not None:
         return own
-    others = _mean(factor for factor in by_class.values() if factor is not None)
+    others = _mean(factor for factor in by_library.values() if factor is not None)
     if others is not None:
         return others
     older = _OLDER.get(architecture)

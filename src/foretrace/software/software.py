@@ -44,7 +44,11 @@ _RELEASE_KEYS = (
     DescriptionKey("date", Text, is_required=True, expected="a text as in 2025-09"),
     DescriptionKey("source", Text),
 )
-_FRAMEWORK_KEYS = (DescriptionKey("fsdp", bool), DescriptionKey("vocabulary", Count))
+_FRAMEWORK_KEYS = (
+    DescriptionKey("fsdp", bool),
+    DescriptionKey("library", Text),
+    DescriptionKey("vocabulary", Count),
+)
 _FIGURE_KEYS = (
     DescriptionKey("value", Positive, is_required=True),
     DescriptionKey("architecture", Text),
@@ -129,6 +133,7 @@ class TrainingSoftware(Answer):
     plan: Table = field(default_factory=dict)  # tables of a plan file
     kernels: tuple[KernelFigure, ...] = ()
     learned: tuple[Learned, ...] = ()
+    library: str = ""  # that issues products; what its runs taught of them is of all its classes
     vocabulary: int | None = None  # tokens, where tables do not print them
     # FSDP's SHARD_GRAD_OP gathers parameters too, once a microbatch, and keeps them until the
     # backward pass.
@@ -259,6 +264,7 @@ def _software(document: Document) -> TrainingSoftware:
         plan={key: value for key, value in document.table.items() if key not in _OWN},
         kernels=_kernels(tables["kernels"], stated.get("sources", {}), where),
         learned=_learned(stated.get("learned", ()), where),
+        library=framework.get("library", family),
         vocabulary=framework.get("vocabulary"),
         is_fsdp=framework.get("fsdp", False),
         logged_memory=stated.get("logged_memory", {}),
