@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from foretrace.base import Float64s, WorkloadError, known_format
 from foretrace.cost import CostModel
@@ -164,30 +162,6 @@ class TableAccount:
             tuple(one for one in own if one.option.scheme in schemes) or own for own in self.options
         )
         return replace(self, options=options)
-
-    def least_ns(self) -> float | None:
-        """No placement takes less by this account; `None` if none has room.
-
-        Tables may be divided among their ways and ranks as if they were sand.
-        """
-        room = self.room
-        columns = [(table, one) for table, own in enumerate(self.options) for one in own]
-        timed = np.array([one.total[:NUM_TIMED] for _, one in columns])
-        goal = timed @ self.slopes / room.num_ranks
-        goal += self.copied.slope * np.array([one.copied for _, one in columns])
-        sizes = np.array([[one.total[BYTES[tier]] for _, one in columns] for tier in MemoryTier])
-        most = (room.hbm * room.num_ranks, room.host * room.num_hosts, room.ssd * room.num_hosts)
-        table = np.array([at for at, _ in columns])
-        whole = csr_array((np.ones(len(table)), (table, np.arange(len(table)))))
-        found = linprog(
-            goal,
-            A_ub=sizes / 1e9,
-            b_ub=np.array(most) / 1e9,
-            A_eq=whole,
-            b_eq=np.ones(len(self.options)),
-            method="highs",
-        )
-        return float(found.fun) if found.success else None
 
     def excess(self, loads: Float64s) -> Float64s:
         """Bytes above the room, of all ranks and hosts, over the room; float64[cases]."""

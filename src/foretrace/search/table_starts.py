@@ -1,7 +1,7 @@
 """Placements of tables that moves begin with, dealt greedily or by differencing.
 
-A start takes for each table the way that is cheapest at a price for bytes of HBM, as high as it
-must be for all to fit.
+A start takes for each table the way that the program of `table_floor` gives it most of, or that is
+cheapest at a price for bytes of HBM, as high as it must be for all to fit.
 
 Source:
     Prices of HBM's bytes choose which rows leave it, as RecShard's program does: Sethi et al.,
@@ -21,6 +21,7 @@ from foretrace.search.table_account import (
     NUM_TIMED,
     TableAccount,
 )
+from foretrace.search.table_floor import table_floor
 from foretrace.search.table_moves import ChosenWay, DealtTables, at_lowest_price, priced
 from foretrace.workload import (
     MemoryTier,
@@ -31,13 +32,18 @@ from foretrace.workload import (
 
 _PACKED = 0.97  # of the room that starts fill
 _LUMPS = (np.inf, 0.5, 0.25, 0.1)  # of a rank's time and room that a piece may take
+_HOWS = ("greedy", "differencing")
 _HBM = BYTES[MemoryTier.HBM]
 
 
 def starts(account: TableAccount) -> Iterator[tuple[str, DealtTables]]:
     """Placements to begin with, and how they were made."""
     ways = [(None, limit) for limit in _LUMPS] + [(scheme, np.inf) for scheme in TableScheme]
-    seen: set[tuple[int, ...]] = set()
+    floor = table_floor(account)
+    seen: set[tuple[int, ...]] = {floor.ways} if floor else set()
+    if floor is not None:
+        for how in _HOWS:
+            yield f"the ways of what none is below, {how}", _dealt(account, floor.ways, how)
     for scheme, limit in ways:
         options = _cheapest(account, scheme, limit)
         if tuple(options) in seen:
@@ -46,7 +52,7 @@ def starts(account: TableAccount) -> Iterator[tuple[str, DealtTables]]:
         name = "the cheapest way for each" if scheme is None else scheme.value
         if limit < np.inf:
             name = f"{name} in pieces of at most {limit:g} ranks"
-        for how in ("greedy", "differencing"):
+        for how in _HOWS:
             yield f"{name}, {how}", _dealt(account, options, how)
 
 

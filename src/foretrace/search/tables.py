@@ -23,6 +23,7 @@ from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.search.found_tables import Beside, TableSearch
 from foretrace.search.table_account import BYTES, TableAccount, TableRoom, table_account
+from foretrace.search.table_floor import table_floor
 from foretrace.search.table_moves import DealtTables
 from foretrace.search.table_starts import starts
 from foretrace.search.table_steps import PlacedStep, TableSteps, plan_with
@@ -95,8 +96,8 @@ def searched_tables(
     told = progress or (lambda _: None)
     told("costing tables")
     account = table_account(model, plan, costs=costs, room=room, schemes=schemes, tiers=tiers)
-    least_ns = account.least_ns()
-    if least_ns is None:
+    floor = table_floor(account)
+    if floor is None:
         raise _no_room(account, machine, tiers)
     steps = TableSteps(
         model, plan, ranks_per_host=room.ranks_per_host, costs=costs,
@@ -122,7 +123,7 @@ def searched_tables(
         step_ns=best.step.step_ns,
         beside=tuple(_beside(rules, room)),
         account_ns=whole.value_ns,
-        least_ns=least_ns,
+        least_ns=floor.least_ns,
         footprint=memory,
         num_simulated=steps.num_simulated,
         start=best.name,
