@@ -16,6 +16,7 @@ from foretrace.machine import load_machine
 from foretrace.search import MORE_VARIABLES, SpaceLimits, StepBound, plan_space
 from foretrace.search.space import columns_of
 from foretrace.workload import (
+    Adapters,
     ContextExchange,
     Implementation,
     Plan,
@@ -113,6 +114,24 @@ def test_steps_with_other_variables_are_never_below_their_bounds(vary: str) -> N
         assert max(bound.quick_ns(plan), bound.run_ns(plan)) <= step_ns, plan
         if num_steps == _ENOUGH:
             break
+
+    assert num_steps > 1
+
+
+def test_steps_that_train_adapters_alone_are_never_below_their_bounds() -> None:
+    model = transformer("llama3.2-1b")
+    costs = Remembered(software_costs(load_machine("llama3-24k")))
+    bound = StepBound(model, costs, Inflation())
+    num_steps = 0
+    for plan in small_plans(model, random.Random("adapters"), 12):
+        adapted = replace(plan, adapters=Adapters(rank=16))
+        if adapted.sharding is Sharding.ZERO3:
+            continue
+        check_plan(adapted, model)
+        step_ns = units_ns(model, adapted, costs)
+        num_steps += 1
+
+        assert max(bound.quick_ns(adapted), bound.run_ns(adapted)) <= step_ns, adapted
 
     assert num_steps > 1
 
