@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Callable
@@ -41,11 +42,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `compiled` every test in a file that imports an oracle of a compiled loop."""
+    """Mark as `compiled` every test in a file that imports an oracle of a compiled loop.
+
+    Not those that are marked `large`.
+    """
     for item in items:
         module = getattr(item, "module", None)
-        if module is not None and _uses_oracle(module):
+        is_large = item.get_closest_marker("large") is not None
+        if module is not None and not is_large and _uses_oracle(module):
             item.add_marker("compiled")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives until the end: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _uses_oracle(module: ModuleType) -> bool:

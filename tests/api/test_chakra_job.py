@@ -35,6 +35,7 @@ def test_ranks_are_chosen_and_missing_ones_named(tmp_path: Path) -> None:
         api.load(folder, ranks=[5])
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("what", ["chakra.0.et.gz", "dlrm_linked_rank0.json.gz"])
 def test_questions_are_answered_of_public_chakra_files(data_dir: Path, what: str) -> None:
     job = api.load(data_dir / "traces/chakra" / what)

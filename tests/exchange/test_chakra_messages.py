@@ -157,6 +157,7 @@ def test_batches_hold_all_nodes_once(folder: Path) -> None:
     assert [number for batch in found for number in batch.node_id.tolist()] == list(range(10))
 
 
+@pytest.mark.large
 def test_messages_longer_than_the_buffer_are_read(folder: Path) -> None:
     path = file_of(folder, oracle.Node(id=1, name="x" * 3_000_000), oracle.Node(id=2, name="y"))
 

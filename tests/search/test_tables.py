@@ -34,7 +34,7 @@ from foretrace.workload import (
     read_torchrec_plan,
     write_torchrec_plan,
 )
-from tests.oracles.table_program import solved_tables
+from tests.search.table_program import solved_tables
 
 HBM, HOST = MemoryTier.HBM, MemoryTier.HOST
 MACHINE = load_machine("dgx-a100")

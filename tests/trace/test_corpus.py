@@ -15,9 +15,7 @@ from foretrace.trace.read import read_trace
 from tests.oracles import kineto as oracle
 from tests.trace.kineto_json import assert_same
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="too large for the loop uncompiled"
-)
+pytestmark = pytest.mark.large
 
 # Parametrized here, so that each file is a test of its own; absent data gives no tests.
 FOLDER = Path(__file__).parents[2] / os.environ.get("FORETRACE_DATA", "../shared/data")

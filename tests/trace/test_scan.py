@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -19,10 +18,6 @@ from tests.trace.kineto_json import (
     file_text,
     files,
     trace_from,
-)
-
-needs_compiler = pytest.mark.skipif(
-    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="too large for the loop uncompiled"
 )
 
 NO_TRACE = ("not an object", "no phase")
@@ -54,8 +49,8 @@ def test_every_record_is_accounted_for(rows: list[Event]) -> None:
     assert trace.num_accounted == trace.meta.num_events
 
 
-@pytest.mark.slow
-@settings(max_examples=5, deadline=None)  # each cut at every byte
+@pytest.mark.large
+@settings(max_examples=4, deadline=None)  # each cut at every byte
 @given(text=files(max_events=3), seed=st.integers(0, 2**32))
 def test_pieces_may_end_anywhere(text: bytes, seed: int) -> None:
     try:
@@ -72,8 +67,8 @@ def test_pieces_may_end_anywhere(text: bytes, seed: int) -> None:
     assert_same(trace_from([text[at : at + 1] for at in range(len(text))]), whole)
 
 
-@pytest.mark.slow
-@settings(max_examples=5, deadline=None)  # each cut at every byte
+@pytest.mark.large
+@settings(max_examples=4, deadline=None)  # each cut at every byte
 @given(drawn=st.lists(events("X"), min_size=1, max_size=3))
 def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(drawn: list[Event]) -> None:
     rows = [{"ph": "X", **row} for row in drawn]
@@ -167,7 +162,7 @@ def test_a_negative_duration_becomes_0_and_is_noted() -> None:
     assert trace.meta.notes == ("1 negative durations are taken as 0",)
 
 
-@needs_compiler
+@pytest.mark.large
 def test_a_hundred_thousand_lanes_and_names_are_kept_apart() -> None:
     count = 100_000
     lines = (
@@ -184,7 +179,7 @@ def test_a_hundred_thousand_lanes_and_names_are_kept_apart() -> None:
     assert trace.strings[trace.name[77_777]] == "n77777"
 
 
-@needs_compiler
+@pytest.mark.large
 def test_one_member_larger_than_every_buffer_is_read() -> None:
     notes = ["x" * 100] * 40_000
     text = file_text([], members={"INFO": notes, "distributedInfo": {"rank": 5}})
@@ -196,7 +191,7 @@ def test_one_member_larger_than_every_buffer_is_read() -> None:
     assert trace.meta.json_bytes == len(text)
 
 
-@needs_compiler
+@pytest.mark.large
 def test_one_record_larger_than_every_buffer_is_read() -> None:
     event = {
         "ph": "X",

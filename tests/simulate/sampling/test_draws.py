@@ -57,6 +57,7 @@ def test_factors_are_the_oracle_s() -> None:
             assert found[draw, sample] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("quantile", "distribution"), [
     (normal, stats.norm(1.0, 0.1)),
     (exponential, stats.expon()),
@@ -79,6 +80,7 @@ def test_draws_follow_their_distribution(
     assert 0.005 < found.size * distribution.sf(found.max()) < 6
 
 
+@pytest.mark.large
 def test_draws_of_different_nodes_and_samples_are_not_correlated() -> None:
     found = drawn_factors(
         quantile_table(normal, 1.0), seed=3, draw=np.arange(200), sample=np.arange(4000)

@@ -142,6 +142,7 @@ def test_chakra_beside_kineto_is_left_alone(tmp_path: Path) -> None:
         discover([chakra, kineto], formats)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("name", "num_nodes", "num_communications"),
     [
