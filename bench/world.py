@@ -10,6 +10,13 @@ With `--memory` what ranks hold is compared instead: the most that PyTorch's all
 real process at once, by its own events, and parameters, gradients and optimizer states there.
 
     python bench/world.py --memory --world 4
+
+With `--live` steps of processes that communicate on this machine stand beside those predicted from
+each rank alone (`foretrace run` on the device `cpu`), what collectives take between processes here,
+and how many cores these share (`foretrace.validate.live`); and beside naive scaling: the same ranks
+with collectives that take no time, and a core for each. It takes some five minutes.
+
+    python bench/world.py --live [--only 'ddp 2' '1f1b 4'] [--seconds 60]
 """
 
 from __future__ import annotations
@@ -29,11 +36,21 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from foretrace.analyze import windows
 from foretrace.base import number_format
-from foretrace.capture import IssuedExchange, ScriptRun, roles_of
+from foretrace.capture import Device, IssuedExchange, ScriptRun, roles_of
 from foretrace.capture.gloo import NAMES, flight_entries
 from foretrace.capture.job import job_facts
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
+from foretrace.cost import graph_costs
+from foretrace.graph import Timeline
+from foretrace.simulate import simulate, simulate_shared
+from foretrace.validate.live.costs import HostCosts
+from foretrace.validate.live.host import LiveHost, described_host
+from foretrace.workload import launch_named
+from foretrace.world.graph import graph_of_roles
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "capture" / "world" / "scripts"
 CONFIGURATIONS = {
@@ -57,6 +74,19 @@ _LARGE = {  # so that what is counted is no rounding
     "experts.py": {"WIDTH": "512", "ROWS": "4096"},
     "pipeline.py": {"WIDTH": "512", "ROWS": "1024"},
 }
+_DENSE = {"WIDTH": "1024", "ROWS": "512"}
+_STAGES = {"WIDTH": "1024", "ROWS": "256", "STAGES": "all"}
+LIVE: dict[str, tuple[str, int, dict[str, str]]] = {
+    "ddp 2": ("ddp.py", 2, _DENSE),
+    "ddp 4": ("ddp.py", 4, _DENSE),
+    "ddp 2, rows x 2": ("ddp.py", 2, _DENSE | {"ROWS": "1024"}),
+    "gpipe 2": ("pipeline.py", 2, _STAGES | {"SCHEDULE": "GPipe"}),
+    "1f1b 2": ("pipeline.py", 2, _STAGES | {"SCHEDULE": "1F1B"}),
+    "1f1b 4": ("pipeline.py", 4, _STAGES | {"SCHEDULE": "1F1B"}),
+    "interleaved 2": ("pipeline.py", 2, _STAGES | {"SCHEDULE": "Interleaved1F1B"}),
+    "1f1b 2 x dp 2": ("pipeline.py", 4, _STAGES | {"SCHEDULE": "1F1B", "STAGES": "2"}),
+}
+_LIVE_STEPS, _WARMUP = 12, 4
 Line = tuple[str, tuple[int, ...], int, int, str, int]
 _FLIGHT_NAMES = {own: flight for flight, own in NAMES.values()}
 
@@ -242,14 +272,77 @@ def _out_of_gloo(one: IssuedExchange) -> int:
     return one.in_elements if "reduce_scatter" in one.name else one.out_elements
 
 
+def real_times(script: str, out: str) -> None:
+    """One process of a real run, which writes when its optimizer's steps ended, in ns."""
+    from torch.optim import optimizer as optimizers
+
+    ended: list[int] = []
+    optimizers.register_optimizer_step_post_hook(lambda *_: ended.append(time.perf_counter_ns()))
+    sys.argv = [script]
+    runpy.run_path(script, run_name="__main__")
+    Path(out).write_text(json.dumps(ended), encoding="utf-8")
+
+
+def measured_ns(name: str) -> float:
+    """Median of a real run's steps, of the mean rank."""
+    file, world, settings = LIVE[name]
+    stated = settings | {"STEPS": str(_LIVE_STEPS), "STAGES": _stages(settings, world)}
+    found = processes("--real-times", SCRIPTS / file, world, stated, list(range(world)))
+    return float(np.mean([np.median(np.diff(ends)[_WARMUP - 1 :]) for ends in found.values()]))
+
+
+def predicted_ns(name: str, host: LiveHost) -> tuple[float, float]:
+    """A step of the ranks that ran alone, on shared cores; and naively."""
+    file, world, settings = LIVE[name]
+    os.environ.update(settings | {"STEPS": str(_LIVE_STEPS), "STAGES": _stages(settings, world)})
+    run = ScriptRun(SCRIPTS / file, (), world, device="cpu", steps=_LIVE_STEPS, warmup=_WARMUP)
+    roles = list(roles_of(run, range(world)).by_rank.values())
+    graph = graph_of_roles(roles, launch=launch_named("eager"), on_device=False, warmup=_WARMUP)
+    costs = graph_costs(graph, HostCosts(host.collectives, cores=host.cores))
+    on_cores = simulate_shared(graph, costs.duration_ns, host.cores)
+    return _median(on_cores), _median(simulate(graph, graph.measured_ns))
+
+
+def _stages(settings: dict[str, str], world: int) -> str:
+    given = settings.get("STAGES", "all")
+    return str(world) if given == "all" else given
+
+
+def _median(timeline: Timeline) -> float:
+    return float(np.median(windows(timeline).duration_ns.mean(axis=0)))
+
+
+def live(names: Iterable[str], *, seconds: float) -> None:
+    """Describe this machine, and print a line for each configuration."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    host = described_host(Device("cpu", "CPU", ("fp32",)), (2, 4), seconds=seconds)
+    errors: list[tuple[float, float]] = []
+    for name in names:
+        # Before and after the prediction: what else runs here changes by the minute.
+        before = measured_ns(name)
+        shared, naive = predicted_ns(name, host)
+        taken = (before + measured_ns(name)) / 2
+        errors.append((shared / taken - 1, naive / taken - 1))
+        sys.stdout.write(
+            f"{name}: measured {taken / 1e6:.1f} ms, predicted {shared / 1e6:.1f} "
+            f"({errors[-1][0]:+.1%}), naive {naive / 1e6:.1f} ({errors[-1][1]:+.1%})\n"
+        )
+        sys.stdout.flush()
+    off, naive_off = np.abs(np.array(errors)).mean(axis=0)
+    sys.stdout.write(f"mean of errors: {off:.1%}, naive {naive_off:.1%}\n")
+
+
 def main() -> None:
     """Compare, and print a line for each configuration."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", nargs=2)
     parser.add_argument("--real-memory", nargs=2)
+    parser.add_argument("--real-times", nargs=2)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--world", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--only", nargs="+", default=list(CONFIGURATIONS))
+    parser.add_argument("--only", nargs="+", default=None)
     parser.add_argument("--device", default="fake")
     given = parser.parse_args()
     if given.real:
@@ -258,8 +351,14 @@ def main() -> None:
     if given.real_memory:
         real_memory(*given.real_memory)
         return
+    if given.real_times:
+        real_times(*given.real_times)
+        return
+    if given.live:
+        live(given.only or LIVE, seconds=given.seconds)
+        return
     for world in given.world:
-        for name in given.only:
+        for name in given.only or CONFIGURATIONS:
             file, settings = CONFIGURATIONS[name]
             stated = {"TP": "1", "REPLICAS": "1", "STAGES": "all", "STEPS": str(_STEPS)} | settings
             size = {"all": str(world), "half": str(world // 2)}

@@ -69,6 +69,8 @@ class HostCosts:
         for row in range(count):
             name = requests.collectives[requests.collective[row]]
             num_ranks = len(requests.groups[requests.group[row]])
+            if num_ranks == 1:  # nothing is moved
+                continue
             curve = self._curve(name, num_ranks)
             wanted = np.array([float(requests.num_bytes[row])])
             alone = self._alone(num_ranks)
@@ -103,7 +105,7 @@ class HostCosts:
         if not rows:
             have = sorted({f"{row['collective']} of {row['num_gpus']}" for row in self.rows})
             raise MachineError(
-                f"a {name} of {num_ranks} ranks was not measured on this host: it has "
+                f"{name} of {num_ranks} ranks was not measured on this host: it has "
                 f"{', '.join(have) or 'nothing'}"
             )
         sizes = np.array([float(str(row["message_bytes"])) for row in rows])
