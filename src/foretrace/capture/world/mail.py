@@ -1,4 +1,4 @@
-"""`Mailbox`: whole numbers and objects that ranks send each other, from process to process.
+"""`Mailbox`: whole numbers and objects that ranks send each other, from process to process; `Turn`.
 
 Ranks stand alone, and what is computed never reaches another. But a pipeline's stages agree on
 shapes before they begin: such messages are small, known, and lie in a folder that all share.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -19,11 +21,52 @@ _MOST_BYTES = 1 << 20  # of one message; what is larger is data
 _POLL_SECONDS = 0.01
 
 
+class Turn:
+    """Ranks whose times are measured work one at a time: beside another they would be slower.
+
+    Whose turn it is has made a folder, which all systems make for one process alone.
+    """
+
+    def __init__(self, folder: Path, *, is_measured: bool) -> None:
+        self._path, self._is_measured = folder / "turn", is_measured
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Until nobody else works, then while this rank does."""
+        self._take()
+        try:
+            yield
+        finally:
+            self._give()
+
+    @contextmanager
+    def given_up(self) -> Iterator[None]:
+        """While this rank waits for another."""
+        self._give()
+        try:
+            yield
+        finally:
+            self._take()
+
+    def _take(self) -> None:
+        while self._is_measured:
+            try:
+                self._path.mkdir()
+            except OSError:  # it is there, or goes just now
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
+
+    def _give(self) -> None:
+        if self._is_measured:
+            self._path.rmdir()
+
+
 class Mailbox:
     """What one rank posts and takes, in order between every two."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self._folder, self._rank = folder, rank
+    def __init__(self, folder: Path, rank: int, turn: Turn) -> None:
+        self._folder, self._rank, self._turn = folder, rank, turn
         self._turns: Counter[str] = Counter()
 
     @staticmethod
@@ -48,6 +91,14 @@ class Mailbox:
         """
         path = self._path(source, self._rank, like)
         (self._folder / f"{source}.wanted").touch()
+        with self._turn.given_up():
+            self._wait_for(path, source, like)
+        data = path.read_bytes()
+        if not data:
+            return None
+        return torch.frombuffer(bytearray(data), dtype=like.dtype).reshape(like.shape)
+
+    def _wait_for(self, path: Path, source: int, like: torch.Tensor) -> None:
         while not path.exists():
             if role_path(self._folder, source).exists() and not path.exists():
                 raise WorkloadError(
@@ -55,10 +106,6 @@ class Mailbox:
                     f"which ended without sending it: let both make as many steps"
                 )
             time.sleep(_POLL_SECONDS)
-        data = path.read_bytes()
-        if not data:
-            return None
-        return torch.frombuffer(bytearray(data), dtype=like.dtype).reshape(like.shape)
 
     def _path(self, source: int, target: int, like: torch.Tensor) -> Path:
         """Of the next message of its kind."""

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
 from foretrace.capture.world.journal import Journal, StepsAreDone
-from foretrace.capture.world.mail import Mailbox
+from foretrace.capture.world.mail import Mailbox, Turn
 from foretrace.capture.world.observer import Observer
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole
 from foretrace.capture.world.streams import stream_classes
@@ -67,8 +67,11 @@ class WorldProcess:
     ) -> None:
         self.rank, self.world_size, self.device, self.steps = rank, world_size, device, steps
         self.journal = Journal()
+        self._turn = Turn(folder, is_measured=device != FAKE)
         self.observer = Observer(
-            self.journal, SubstitutedValues() if device == FAKE else None, Mailbox(folder, rank)
+            self.journal,
+            SubstitutedValues() if device == FAKE else None,
+            Mailbox(folder, rank, self._turn),
         )
         self.all_groups: dict[tuple[int, ...], None] = {}
         self._first_optimizer: object = None
@@ -99,6 +102,7 @@ class WorldProcess:
             StepsAreDone: within, once all steps are written down.
         """
         with ExitStack() as stack:
+            stack.enter_context(self._turn.held())
             self._replace_groups(stack)
             self._replace_work(stack)
             self._follow_steps(stack)
