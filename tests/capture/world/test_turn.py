@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from foretrace.capture.world.mail import Turn
+from foretrace.capture.world.mail import RankTurn
 
 
 def test_one_rank_works_at_a_time_but_while_it_waits_for_another(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_one_rank_works_at_a_time_but_while_it_waits_for_another(tmp_path: Path)
         at_work[0] -= 1
 
     def waiting_rank() -> None:
-        turn = Turn(tmp_path, is_measured=True)
+        turn = RankTurn(tmp_path, is_measured=True)
         with turn.held():
             work()
             with turn.given_up():
@@ -32,7 +32,7 @@ def test_one_rank_works_at_a_time_but_while_it_waits_for_another(tmp_path: Path)
             work()
 
     def other_rank() -> None:
-        with Turn(tmp_path, is_measured=True).held():
+        with RankTurn(tmp_path, is_measured=True).held():
             work()
         waits.set()
 
@@ -45,7 +45,7 @@ def test_one_rank_works_at_a_time_but_while_it_waits_for_another(tmp_path: Path)
 
 
 def test_ranks_without_times_wait_for_nobody(tmp_path: Path) -> None:
-    first, second = (Turn(tmp_path, is_measured=False) for _ in range(2))
+    first, second = (RankTurn(tmp_path, is_measured=False) for _ in range(2))
 
     with first.held(), second.held(), first.given_up():
         assert not list(tmp_path.iterdir())

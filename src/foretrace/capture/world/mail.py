@@ -1,4 +1,4 @@
-"""`Mailbox`: whole numbers and objects that ranks send each other, from process to process; `Turn`.
+"""`Mailbox`: whole numbers and objects that ranks send each other; `RankTurn`: one works at a time.
 
 Ranks stand alone, and what is computed never reaches another. But a pipeline's stages agree on
 shapes before they begin: such messages are small, known, and lie in a folder that all share.
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 20  # of one message; what is larger is data
 _POLL_SECONDS = 0.01
 
 
-class Turn:
+class RankTurn:
     """Ranks whose times are measured work one at a time: beside another they would be slower.
 
     Whose turn it is has made a folder, which all systems make for one process alone.
@@ -65,7 +65,7 @@ class Turn:
 class Mailbox:
     """What one rank posts and takes, in order between every two."""
 
-    def __init__(self, folder: Path, rank: int, turn: Turn) -> None:
+    def __init__(self, folder: Path, rank: int, turn: RankTurn) -> None:
         self._folder, self._rank, self._turn = folder, rank, turn
         self._turns: Counter[str] = Counter()
 

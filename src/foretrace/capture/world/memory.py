@@ -21,16 +21,16 @@ class StorageCount:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._state_bytes = self._parameter_bytes = self._gradient_bytes = 0
 
-    def see(self, tensor: torch.Tensor) -> None:
-        """A tensor that an operator returned."""
+    def see(self, tensor: torch.Tensor, *, at_least: int = 0) -> None:
+        """A tensor that an operator returned, whose storage has so many bytes `at_least`."""
         if tensor.layout is not torch.strided or tensor.is_meta:  # that has no memory
             return
-        self.see_storage(tensor.untyped_storage())
+        self.see_storage(tensor.untyped_storage(), at_least=at_least)
 
-    def see_storage(self, storage: torch.UntypedStorage) -> None:
+    def see_storage(self, storage: torch.UntypedStorage, *, at_least: int = 0) -> None:
         """It was made, or resized, as FSDP does with what it gathers."""
         key = int(storage._cdata)  # noqa: SLF001 - as torch.multiprocessing compares them
-        num_bytes = storage.nbytes()
+        num_bytes = max(storage.nbytes(), at_least)
         reference, before = self._alive.get(key, (None, 0))
         if reference is None:
             reference = weakref.ref(storage, lambda _: self._end(key))

@@ -34,6 +34,13 @@ _FUNCTIONAL = {
 }
 _TRANSFERS = {"send": "send", "recv_": "recv"}
 _WAIT = "_c10d_functional::wait_tensor"
+# Their kernels write a loss of every element, and its sum or mean into the same storage.
+_REDUCED_IN_PLACE = {
+    torch.ops.aten.mse_loss.default,
+    torch.ops.aten.smooth_l1_loss.default,
+    torch.ops.aten.binary_cross_entropy.default,
+    torch.ops.aten.soft_margin_loss.default,
+}
 _DEVICE = torch.ops.prim.device.default  # what every operator asks tensors without memory
 
 
@@ -111,7 +118,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )  # fmt: skip
         if not func.is_view:
             for one in tensors_in(result):
-                self.memory.see(one)
+                self.memory.see(one, at_least=_bytes_kept(func, given[0]))
         return result
 
     def _c10d(
@@ -228,6 +235,13 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         at = self._written_by.pop(_key(tensor), None)
         if at is not None:
             self.hold_for(at)
+
+
+def _bytes_kept(func: Any, given: Sequence[Any]) -> int:
+    """Of losses whose kernels reduce in place: the result keeps the storage of every element's."""
+    if func not in _REDUCED_IN_PLACE:
+        return 0
+    return int(given[0].numel() * given[0].element_size())
 
 
 def _is_plain(kind: type) -> bool:

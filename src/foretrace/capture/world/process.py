@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
 from foretrace.capture.world.journal import Journal, StepsAreDone
-from foretrace.capture.world.mail import Mailbox, Turn
+from foretrace.capture.world.mail import Mailbox, RankTurn
 from foretrace.capture.world.observer import Observer
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole
 from foretrace.capture.world.streams import stream_classes
@@ -67,7 +67,7 @@ class WorldProcess:
     ) -> None:
         self.rank, self.world_size, self.device, self.steps = rank, world_size, device, steps
         self.journal = Journal()
-        self._turn = Turn(folder, is_measured=device != FAKE)
+        self._turn = RankTurn(folder, is_measured=device != FAKE)
         self.observer = Observer(
             self.journal,
             SubstitutedValues() if device == FAKE else None,
