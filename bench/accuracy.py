@@ -1,4 +1,4 @@
-"""How far replays are from what was measured: the tables of the README.
+"""How far replays are from what was measured: the tables of docs/replays.md.
 
 python bench/accuracy.py                      # our example; public traces if they are there
 python bench/accuracy.py --truth              # and generated jobs of known truth, 8 and 64 ranks
