@@ -1,20 +1,24 @@
 """Checkpoints of any common form as named tensors that are read one piece at a time.
 
-safetensors (one file, or shards with an index), PyTorch's own files (mapped into memory), and
-folders of torch.distributed.checkpoint. Of no tensor more than a piece is in memory.
+safetensors (one file, or shards, whole tensors or blocks of them), PyTorch's own files (mapped into
+memory), and folders of torch.distributed.checkpoint. Of no tensor more than a piece is in memory.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+import re
+import struct
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from foretrace.base import TraceError, optional
+from foretrace.numerics.checkpoint_pieces import ReadElements, TensorPiece, joined
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +27,7 @@ else:
     torch = optional("torch", extra="numerics")
 
 _INDEX = ".index.json"
+_BLOCKS = "DCP_SHARDING_INFO"  # PyTorch's word, in a safetensors head
 _MOST_HEAD = 1 << 28  # bytes of a safetensors head
 # The names that safetensors gives to types. Source: its format description, version 0.4.
 _TYPES = {
@@ -39,7 +44,7 @@ class StoredTensor:
     name: str
     shape: tuple[int, ...]
     type: str  # PyTorch's name
-    read: Callable[[int, int], Tensor]  # elements from, to; of the flat tensor
+    read: ReadElements
 
     @property
     def num_elements(self) -> int:
@@ -62,8 +67,12 @@ def stored_tensors(path: str | Path) -> Mapping[str, StoredTensor]:
         TraceError: if it cannot be read, a shard is missing or cut off, or no tensor is in it.
     """
     place = Path(path)
+    found: dict[str, StoredTensor] = {}
+    twice = None
     try:
-        found = {one.name: one for one in _tensors(place)}
+        for one in _tensors(place):
+            twice = one.name if one.name in found else twice
+            found[one.name] = one
     except TraceError:
         raise
     except Exception as error:  # whatever the readers of other libraries raise
@@ -71,6 +80,11 @@ def stored_tensors(path: str | Path) -> Mapping[str, StoredTensor]:
             f"{place} cannot be read as a checkpoint: {type(error).__name__}: {error}; give a "
             "safetensors or PyTorch file, or the folder of its shards"
         ) from error
+    if twice is not None:
+        raise TraceError(
+            f"{place} holds {twice} in several files that do not say which part of it: give one of "
+            "the files, or a checkpoint of torch.distributed.checkpoint"
+        )
     if not found:
         raise TraceError(f"{place} holds no tensor: give a checkpoint, or the folder of its shards")
     return found
@@ -84,7 +98,7 @@ def _tensors(place: Path) -> Iterator[StoredTensor]:
     elif place.name.endswith(_INDEX):
         yield from _sharded(place)
     elif place.suffix == ".safetensors":
-        yield from _safetensors(place)
+        yield from _safetensors([place])
     else:
         yield from _pytorch(place)
 
@@ -93,35 +107,84 @@ def _folder(place: Path) -> Iterator[StoredTensor]:
     if (place / ".metadata").exists():
         yield from _distributed(place)
         return
+    if any(place.glob("*.distcp")):
+        raise TraceError(
+            f"{place} has pieces of torch.distributed.checkpoint, but no .metadata, which says "
+            "what they are: fetch it too"
+        )
     indexes = sorted(place.glob(f"*{_INDEX}"))
     if indexes:
         yield from _sharded(indexes[0])
         return
     files = sorted(place.glob("*.safetensors"))
-    files = files or sorted(
-        one for ending in ("*.pt", "*.pth", "*.bin") for one in place.glob(ending)
-    )
+    if files:
+        _require_all(place, _numbered(files))
+        yield from _safetensors(files)
+        return
+    for ending in ("*.pt", "*.pth", "*.bin"):
+        for one in sorted(place.glob(ending)):
+            yield from _pytorch(one)
+
+
+def _numbered(files: Sequence[Path]) -> Iterator[str]:
+    """Files that these are some of, where their names say so: 1-of-3, 2-of-3, 3-of-3."""
     for one in files:
-        yield from _tensors(one)
+        yield one.name
+        if found := re.fullmatch(r"(.*?)(\d+)-of-(\d+)(\D*)", one.name):
+            before, number, last, after = found.groups()
+            for at in range(1, int(last) + 1):
+                yield f"{before}{str(at).zfill(len(number))}-of-{last}{after}"
+
+
+def _require_all(where: Path, names: Iterable[str]) -> None:
+    """That every file which `where`, an index or a folder, speaks of is there."""
+    folder, wanted = where if where.is_dir() else where.parent, sorted(set(names))
+    missing = [one for one in wanted if not (folder / one).exists()]
+    if missing:
+        raise TraceError(
+            f"{where} names {len(wanted)} shards, of which {len(missing)} are missing, the first "
+            f"{missing[0]}: fetch them, or give a checkpoint that is whole"
+        )
+
+
+def _require_bytes(path: Path, end: int, name: str) -> None:
+    size = path.stat().st_size
+    if end > size:
+        raise TraceError(
+            f"{path} is cut off: the tensor {name} ends at byte {end:,} of {size:,}; fetch it again"
+        )
 
 
 def _sharded(index: Path) -> Iterator[StoredTensor]:
     """Every shard that the index names; each tensor once."""
     by_name: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     shards = sorted(set(by_name.values()))
-    missing = [one for one in shards if not (index.parent / one).exists()]
-    if missing:
-        raise TraceError(
-            f"{index} names {len(shards)} shards, of which {len(missing)} are missing, the first "
-            f"{missing[0]}: fetch them, or give a checkpoint that is whole"
-        )
+    _require_all(index, shards)
     for shard in shards:
         for one in _tensors(index.parent / shard):
             if by_name.get(one.name) == shard:
                 yield one
 
 
-def _safetensors(path: Path) -> Iterator[StoredTensor]:
+def _safetensors(paths: Iterable[Path]) -> Iterator[StoredTensor]:
+    """Tensors of files that each hold whole ones, or blocks and where these belong."""
+    pieces: dict[str, list[TensorPiece]] = {}
+    kinds: dict[str, str] = {}
+    for path in paths:
+        for name, kind, piece in _blocks_of(path):
+            pieces.setdefault(name, []).append(piece)
+            if kinds.setdefault(name, kind) != kind:
+                raise TraceError(f"{path}: {name} is {kind}, and {kinds[name]} in another file")
+    for name, some in pieces.items():
+        ends = ([o + s for o, s in zip(one.offsets, one.sizes, strict=True)] for one in some)
+        shape = tuple(map(max, zip(*ends, strict=True)))
+        where = f"{path.parent}: {name}"
+        yield StoredTensor(
+            name=name, shape=shape, type=kinds[name], read=joined(where, shape, some)
+        )
+
+
+def _blocks_of(path: Path) -> Iterator[tuple[str, str, TensorPiece]]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_MOST_HEAD, path.stat().st_size):  # noqa: PLR2004  "{}"
@@ -129,28 +192,20 @@ def _safetensors(path: Path) -> Iterator[StoredTensor]:
                 f"{path} is no safetensors file, or cut off in its head: fetch it again"
             )
         head: dict[str, Any] = json.loads(file.read(length))
-    begin, size = 8 + length, path.stat().st_size
+    begin = 8 + length
+    blocks = json.loads(head.pop("__metadata__", {}).get(_BLOCKS, "{}"))
     for name, one in head.items():
-        if name == "__metadata__":
-            continue
         start, end = one["data_offsets"]
-        if begin + end > size:
-            raise TraceError(
-                f"{path} is cut off: the tensor {name} ends at byte {begin + end:,} of "
-                f"{size:,}; fetch it again"
-            )
+        _require_bytes(path, begin + end, name)
         if one["dtype"] not in _TYPES:
             raise TraceError(f"{path}: the tensor {name} is of the unknown type {one['dtype']!r}")
-        kind = getattr(torch, _TYPES[one["dtype"]])
-        yield StoredTensor(
-            name=name,
-            shape=tuple(one["shape"]),
-            type=_TYPES[one["dtype"]],
-            read=_reader(path, begin + start, kind),
-        )
+        kind, sizes = _TYPES[one["dtype"]], tuple(one["shape"])
+        offsets = tuple(blocks[name]["saved_offsets"]) if name in blocks else (0,) * len(sizes)
+        read = _reader(path, begin + start, getattr(torch, kind))
+        yield name, kind, TensorPiece(offsets=offsets, sizes=sizes, read=read)
 
 
-def _reader(path: Path, begin: int, kind: torch.dtype) -> Callable[[int, int], Tensor]:
+def _reader(path: Path, begin: int, kind: torch.dtype) -> ReadElements:
     width = torch.empty(0, dtype=kind).element_size()
 
     def read(first: int, last: int) -> Tensor:
@@ -187,40 +242,81 @@ def _nested(held: object, name: str) -> Iterator[StoredTensor]:
 
 
 def _distributed(folder: Path) -> Iterator[StoredTensor]:
-    """Tensors of torch.distributed.checkpoint, loaded one at a time."""
+    """Tensors of torch.distributed.checkpoint, out of the pieces that processes wrote."""
     # On demand: it loads much of PyTorch.
     from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
 
-    reader = FileSystemReader(folder)
-    held: dict[str, Tensor] = {}  # the tensor that was read last
-    for name, one in reader.read_metadata().state_dict_metadata.items():
-        if isinstance(one, TensorStorageMetadata):
-            kind = one.properties.dtype
-            yield StoredTensor(
-                name=name,
-                shape=tuple(one.size),
-                type=str(kind).removeprefix("torch."),
-                read=_distributed_reader(folder, name, tuple(one.size), (kind, held)),
+    head = FileSystemReader(folder).read_metadata()
+    stored: Mapping[Any, Any] = head.storage_data
+    _require_all(folder, (one.relative_path for one in stored.values()))
+    for name, one in head.state_dict_metadata.items():
+        if not isinstance(one, TensorStorageMetadata):
+            continue
+        pieces = [
+            TensorPiece(
+                offsets=tuple(chunk.offsets),
+                sizes=tuple(chunk.sizes),
+                read=_saved_reader(folder, name, stored[MetadataIndex(name, chunk.offsets)]),
             )
+            for chunk in one.chunks
+        ]
+        yield StoredTensor(
+            name=name,
+            shape=tuple(one.size),
+            type=str(one.properties.dtype).removeprefix("torch."),
+            read=joined(f"{folder}: {name}", tuple(one.size), pieces),
+        )
 
 
-def _distributed_reader(
-    folder: Path, name: str, shape: tuple[int, ...], at: tuple[torch.dtype, dict[str, Tensor]]
-) -> Callable[[int, int], Tensor]:
-    kind, held = at
+def _saved_reader(folder: Path, name: str, at: Any) -> ReadElements:
+    """Of a piece that `torch.save` wrote somewhere in a file."""
+    path, packed = folder / at.relative_path, getattr(at, "transform_descriptors", None)
+    _require_bytes(path, at.offset + at.length, name)
+    if packed:
+        raise TraceError(f"{path} is packed ({', '.join(packed)}): give one that is saved without")
 
     def read(first: int, last: int) -> Tensor:
-        # On demand: it loads much of PyTorch.
-        from torch.distributed.checkpoint.state_dict_loader import load
-
-        if name not in held:
-            held.clear()
-            state = {name: torch.empty(shape, dtype=kind)}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that this is one process is meant
-                load(state, checkpoint_id=folder, no_dist=True)
-            held[name] = state[name].reshape(-1)
-        return held[name][first:last]
+        with path.open("rb") as file:
+            view = io.BufferedReader(_Slice(file, at.offset, at.length))
+            like = torch.load(view, map_location="meta", weights_only=True)
+            begin = at.offset + _data_of(view)
+            if like.is_contiguous() and not like.storage_offset():
+                return _reader(path, begin, like.dtype)(first, last)
+            view.seek(0)
+            whole: Tensor = torch.load(view, map_location="cpu", weights_only=True)
+            return whole.flatten()[first:last]
 
     return read
+
+
+def _data_of(view: IO[bytes]) -> int:
+    """Where in an archive of `torch.save`, which are not compressed, the numbers begin."""
+    [entry] = (one for one in zipfile.ZipFile(view).infolist() if one.filename.endswith("/data/0"))
+    view.seek(entry.header_offset + 26)  # of the local header, which may be padded
+    name, extra = struct.unpack("<HH", view.read(4))
+    return int(entry.header_offset + 30 + name + extra)
+
+
+class _Slice(io.RawIOBase):
+    """A part of a file as a file."""
+
+    def __init__(self, file: io.BufferedReader, begin: int, length: int) -> None:
+        self._file, self._begin, self._length, self._at = file, begin, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._length)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        held = memoryview(buffer)[: max(0, self._length - self._at)]
+        self._file.seek(self._begin + self._at)
+        number = self._file.readinto(held)
+        self._at += number
+        return number
