@@ -1,4 +1,4 @@
-"""From profiler traces of a large training run to a replay that can be believed."""
+"""Predict training and serving runs of large AI models, from their traces or a model alone."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def root(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
-    """From profiler files of a training run to a replay that can be believed."""
+    """Predict training and serving runs of large AI models, from their traces or a model alone."""
     if progress is not None:
         os.environ[PROGRESS] = progress  # read where progress is told, commands deeper
         context.call_on_close(partial(os.environ.pop, PROGRESS, None))

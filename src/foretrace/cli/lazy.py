@@ -13,52 +13,39 @@ from typer.main import get_command
 from foretrace.analyze import questions
 from foretrace.base import home_of, source_of
 
-# In the order of `--help`: a command stands in the file of its name, as a function of its name.
-COMMANDS = (
-    "run",
-    "inspect",
-    "replay",
-    "analyze",
-    "throughput",
-    "operators",
-    "memory",
-    "compare",
-    "trend",
-    "whatif",
-    "substitute",
-    "estimate",
-    "search",
-    "tables",
-    "explore",
-    "plan",
-    "balance",
-    "serve",
-    "report",
-    "convert",
-    "draw",
-    "anonymise",
-    "synthesise",
-    "measure",
-    "calibrate",
-    "schema",
-)
-# A group's file has its commands as `app = options.group("its words")`.
+# In the order of `--help`, under its headings. A command stands in the file of its name, as a
+# function of its name; a group's file has its commands as `app = options.group("its words")`.
+# A question that is not named here is a command about a recorded run.
+_RECORDED = "A recorded run"
+SECTIONS = {
+    _RECORDED: (
+        *("inspect", "analyze", "report", "replay", "throughput", "operators", "memory"),
+        *("compare", "trend"),
+    ),
+    "Something different about a run": ("whatif", "substitute", "balance"),
+    "A run that has not been made": (
+        *("estimate", "run", "search", "plan", "explore", "tables", "serve"),
+    ),
+    "What fails and what corrupts": ("risk", "numerics"),
+    "What is known, and how well": (
+        *("machine", "model", "software", "validate", "ledger", "measure", "calibrate"),
+    ),
+    "Files": ("convert", "draw", "anonymise", "synthesise", "bench"),
+    "The program": ("cache", "config", "schema"),
+}
 GROUPS = (
-    "bench",
-    "cache",
-    "config",
-    "ledger",
-    "machine",
-    "model",
-    "numerics",
-    "risk",
-    "software",
-    "validate",
+    *("bench", "cache", "config", "ledger", "machine", "model", "numerics", "risk"),
+    *("software", "validate"),
 )
+COMMANDS = tuple(name for names in SECTIONS.values() for name in names if name not in GROUPS)
 
 
 class LazyGroup(TyperGroup):
     """The commands of `foretrace`; help and completion read their words, nothing of them runs."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.sections: dict[str, list[str]] = {}  # heading to commands, as they are typed
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names as they are typed, in the order of `--help`."""
@@ -76,20 +63,27 @@ class LazyGroup(TyperGroup):
         """Read the words of all commands, once."""
         if self.commands:
             return
-        words = {name: _documentation(name) for name in COMMANDS}
-        asked = (name for name in dir(questions) if name not in COMMANDS)
-        words |= {name: said for name in asked if (said := _help_of_question(name))}
-        words |= {name: _words_of_group(name) for name in GROUPS}
-        self.commands = {
-            typed: TyperCommand(typed, help=said)
-            for typed, said in ((name.replace("_", "-"), said) for name, said in words.items())
-        }
+        for section, names in SECTIONS.items():
+            words = {
+                name: _words_of_group(name) if name in GROUPS else _documentation(name)
+                for name in names
+            }
+            if section == _RECORDED:
+                asked = (name for name in dir(questions) if name not in COMMANDS)
+                words |= {name: said for name in asked if (said := _help_of_question(name))}
+            for name, said in words.items():
+                typed = name.replace("_", "-")
+                self.commands[typed] = TyperCommand(typed, help=said)
+                self.sections.setdefault(section, []).append(typed)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """What each is for, whole: click cuts it off after the first line."""
-        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in listed])
+        self.list_commands(ctx)
+        for section, names in self.sections.items():
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(name, _first_sentence(self.commands[name].help or "")) for name in names]
+                )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that a line names, loaded, and what follows it.
