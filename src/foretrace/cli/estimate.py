@@ -31,21 +31,18 @@ def estimate(
     *,
     machine: options.Machine,
     costs: options.Costs = None,
-    model: Annotated[
-        str | None, option("NAME", "A model, a TOML file, or a config.json of Hugging Face.")
-    ] = None,
+    model: plans.ModelName = None,
     module: Annotated[
-        str | None, option("FILE:FUNCTION", "Instead of a model, what makes a PyTorch module.")
+        str | None,
+        option(
+            "FILE:FUNCTION",
+            "Instead of a model, what makes a PyTorch module.",
+            heading=options.MODEL_AND_PLAN,
+        ),
     ] = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
-    software: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "What runs it, or a TOML file: `foretrace software list`. Default: nobody knows.",
-        ),
-    ] = None,
+    software: plans.SoftwareName = None,
     gpus: plans.Gpus = None,
     stated: Mapping[str, object],
     convention: Annotated[
@@ -57,6 +54,7 @@ def estimate(
         option(
             "FILE|lognormal:MU,SIGMA[,LONGEST]",
             "Documents of a dataset, as in `balance`: steps of them are told too.",
+            heading=plans.UNEVEN,
         ),
     ] = None,
     expert_load: Annotated[
@@ -65,19 +63,34 @@ def estimate(
             "even|power:A|FILE",
             "Tokens of experts: as many each, by a power law, or measured counts (.csv, .npy, "
             ".json: a row for each layer).",
+            heading=plans.UNEVEN,
         ),
     ] = EVEN,
     expert_capacity: Annotated[
         float | None,
-        option("C", "Tokens an expert takes, in mean loads; others are dropped.", min=0),
+        option(
+            "C",
+            "Tokens an expert takes, in mean loads; others are dropped.",
+            heading=plans.UNEVEN,
+            min=0,
+        ),
     ] = None,
     expert_replicas: Annotated[
         int | None,
-        option("N", "Experts held twice, all dealt to balance. Default: in order.", min=0),
+        option(
+            "N",
+            "Experts held twice, all dealt to balance. Default: in order.",
+            heading=plans.UNEVEN,
+            min=0,
+        ),
     ] = None,
     tables: Annotated[
         str | None,
-        option("PLAN.json", "Where a recommender's tables stand: a sharding plan of TorchRec."),
+        option(
+            "PLAN.json",
+            "Where a recommender's tables stand: a sharding plan of TorchRec.",
+            heading=plans.UNEVEN,
+        ),
     ] = None,
     ids: plans.Ids = None,
     network: options.Network = NetworkUse.PRIVATE,

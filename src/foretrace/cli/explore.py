@@ -29,9 +29,7 @@ def explore(
     gpus: plans.Gpus = None,
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
-    software: Annotated[
-        str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
-    ] = None,
+    software: plans.SoftwareName = None,
     port: Annotated[
         int, option("N", "To listen at. Default: any that is free.", min=0, max=65535)
     ] = 0,

@@ -1,4 +1,7 @@
-"""What every command refuses: to write over what it reads, and numbers that none can mean."""
+"""What every command refuses: to write over what it reads, and numbers that none can mean.
+
+And how its help stands: options under headings, those that write last.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from foretrace.base import LARGEST_COUNT, inputs_kept
 from foretrace.cli.configuration import defaults_of
-from foretrace.cli.options import OUT
+from foretrace.cli.options import OUT, OUTPUT
 from foretrace.trace import files_named
 
 _LARGEST_NUMBER = 1e30  # more than the FLOPs of any training
@@ -44,6 +47,17 @@ class KeepsInputs(TyperCommand):
         with inputs_kept(self._inputs(ctx)):
             return super().invoke(ctx)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments and options under their headings, in the order of the first of each."""
+        under: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            told = parameter.get_help_record(ctx)
+            if told is not None:
+                under.setdefault(_heading(parameter), []).append(told)
+        for heading in sorted(under, key=OUTPUT.__eq__):
+            with formatter.section(heading):
+                formatter.write_dl(under[heading])
+
     def _inputs(self, ctx: Any) -> Iterator[Path]:
         for parameter in self.params:
             value = ctx.params.get(parameter.name or "")
@@ -73,3 +87,11 @@ def _check_number(value: object, parameter: Any) -> None:
 def _is_output(option: TyperOption) -> bool:
     """Whether an option says where to write; those that say what are named in capitals."""
     return (option.metavar or "").startswith("OUT") or not _OUTPUTS.isdisjoint(option.opts)
+
+
+def _heading(parameter: Any) -> str:
+    if isinstance(parameter, TyperArgument):
+        return "Arguments"
+    if isinstance(parameter, TyperOption) and _is_output(parameter):
+        return OUTPUT
+    return getattr(parameter, "rich_help_panel", None) or "Options"

@@ -15,17 +15,30 @@ from foretrace.base import NetworkUse, SweepEngine
 from foretrace.graph import Ablation
 from foretrace.machine import COST_FILES, tells_costs
 
+# Headings of help; an option that has none stands under "Options".
+READING = "How files are read"
+OUTPUT = "Output"
+MODEL_AND_PLAN = "Model and plan"
 
-def option(metavar: str | None, words: str, *flags: str, **limits: Any) -> Any:
+
+def option(
+    metavar: str | None, words: str, *flags: str, heading: str | None = None, **limits: Any
+) -> Any:
     """An option that takes a value.
 
     Args:
         metavar: what stands for the value in the help; "OUT..." if a file is written there.
         words: the help.
         flags: how it is typed, where that does not follow from the keyword's name.
+        heading: where it stands in the help.
         limits: what the value may be, as typer takes it.
     """
-    return typer.Option(*flags, metavar=metavar, help=words, **limits)
+    return typer.Option(*flags, metavar=metavar, help=words, rich_help_panel=heading, **limits)
+
+
+def flag(typed: str, words: str, *, heading: str | None = None) -> Any:
+    """An option that is there or not."""
+    return typer.Option(typed, help=words, rich_help_panel=heading)
 
 
 def _tells_costs(folder: Path | None) -> Path | None:
@@ -44,10 +57,11 @@ Paths: TypeAlias = Annotated[
     ),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
+    bool, flag("--json", "Print everything as JSON instead of tables.", heading=OUTPUT)
 ]
 Markdown: TypeAlias = Annotated[
-    bool, typer.Option("--markdown", help="Print Markdown, as for a comment on a pull request.")
+    bool,
+    flag("--markdown", "Print Markdown, as for a comment on a pull request.", heading=OUTPUT),
 ]
 Csv: TypeAlias = Annotated[
     Path | None, option("OUT.csv", "Write the main table as CSV.", dir_okay=False)
@@ -56,15 +70,18 @@ Parquet: TypeAlias = Annotated[
     Path | None, option("OUT.parquet", "Write the main table as Parquet.", dir_okay=False)
 ]
 TableName: TypeAlias = Annotated[
-    str | None, option("NAME", "Write this table instead of the main one.", "--table")
+    str | None,
+    option("NAME", "Write this table instead of the main one.", "--table", heading=OUTPUT),
 ]
 Step: TypeAlias = Annotated[str | None, option("NAME", "Look at this step, by name or number.")]
 Rank: TypeAlias = Annotated[
     int | None, option("RANK", "Of this rank's own step. Default: the job's step.", min=0)
 ]
-Ranks: TypeAlias = Annotated[str | None, option("RANKS", "Read these ranks only, as in 0,3-5.")]
+Ranks: TypeAlias = Annotated[
+    str | None, option("RANKS", "Read these ranks only, as in 0,3-5.", heading=READING)
+]
 NoCache: TypeAlias = Annotated[
-    bool, typer.Option("--no-cache", help="Read the files anew and keep nothing.")
+    bool, flag("--no-cache", "Read the files anew and keep nothing.", heading=READING)
 ]
 WhichEngine: TypeAlias = Annotated[
     SweepEngine,
@@ -73,14 +90,17 @@ WhichEngine: TypeAlias = Annotated[
     ),
 ]
 Workers: TypeAlias = Annotated[
-    int | None, option("N", "Files to read at once. Default: what suits.", min=1)
+    int | None, option("N", "Files to read at once. Default: what suits.", heading=READING, min=1)
 ]
 Replayed: TypeAlias = Annotated[
     bool, typer.Option("--replayed/--measured", help="Look at the replay, or at what was measured.")
 ]
 Top: TypeAlias = Annotated[int, option("N", "Rows to show; files and JSON hold all.", min=1)]
 BlocksFile: TypeAlias = Annotated[
-    Path | None, option("FILE.toml", "What corrects the blocks: docs/blocks.md.", dir_okay=False)
+    Path | None,
+    option(
+        "FILE.toml", "What corrects the blocks: docs/blocks.md.", heading=READING, dir_okay=False
+    ),
 ]
 Page: TypeAlias = Annotated[
     Path | None, option("OUT.html", "Write one page that opens offline.", dir_okay=False)
@@ -120,7 +140,12 @@ Costs: TypeAlias = Annotated[
 ]
 Names: TypeAlias = Annotated[
     Path | None,
-    option("FILE.toml", "What kernels are of a class: docs/analyses.md.", dir_okay=False),
+    option(
+        "FILE.toml",
+        "What kernels are of a class: docs/analyses.md.",
+        heading=READING,
+        dir_okay=False,
+    ),
 ]
 
 

@@ -35,7 +35,7 @@ Written = StrEnum("Written", {name: name for name in CONFIG_FORMATS})  # type: i
 @plans.with_plan(*plans.ALL)
 def plan(
     *,
-    model: Annotated[str | None, option("NAME", "A model, a TOML file, or a config.json.")] = None,
+    model: plans.ModelName = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
     gpus: plans.Gpus = None,

@@ -41,14 +41,40 @@ _KEYS: tuple[tuple[str, str, type, str, str], ...] = (
     ("recompute", "recompute", str, "WHAT", "none, selective or full."),
     ("precision", "precision.products", str, "FORMAT", "Of products: bf16, fp8, ..."),
 )
+UNEVEN = "Uneven work"  # a heading of help
 ALL = tuple(name for name, *_ in _KEYS)
 _SET = option(
     "KEY=VALUE",
     "Any other key of a plan, as in overlap.gradients=false; may be given again.",
     "--set",
+    heading=options.MODEL_AND_PLAN,
 )
+ModelName: TypeAlias = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "A model, a TOML file, or a config.json of Hugging Face.",
+        "--model",
+        heading=options.MODEL_AND_PLAN,
+    ),
+]
+SoftwareName: TypeAlias = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "What runs it, or a TOML file: `foretrace software list`. Default: nobody knows.",
+        "--software",
+        heading=options.MODEL_AND_PLAN,
+    ),
+]
 PlanName: TypeAlias = Annotated[
-    str | None, option("NAME", "A plan or a TOML file; other options beat it.", "--plan")
+    str | None,
+    option(
+        "NAME",
+        "A plan or a TOML file; other options beat it.",
+        "--plan",
+        heading=options.MODEL_AND_PLAN,
+    ),
 ]
 Configs: TypeAlias = Annotated[
     list[str] | None,
@@ -58,12 +84,17 @@ Configs: TypeAlias = Annotated[
         "may be given again. FILE.py:FUNCTION for one in Python.",
         "--config",
         *(f"--{name}" for name in CONFIG_FORMATS),
+        heading=options.MODEL_AND_PLAN,
     ),
 ]
 Gpus: TypeAlias = Annotated[
     int | None,
     option(
-        "N", "GPUs to use, from which dp follows. Default: of a lone host all.", "--gpus", min=1
+        "N",
+        "GPUs to use, from which dp follows. Default: of a lone host all.",
+        "--gpus",
+        heading=options.MODEL_AND_PLAN,
+        min=1,
     ),
 ]
 
@@ -74,6 +105,7 @@ Ids: TypeAlias = Annotated[
         "How often rows of tables are looked up: all alike, by Zipf's law (A,B,... for each "
         "table), or counts (.csv of table, row, count; .npz). Default: even.",
         "--ids",
+        heading=UNEVEN,
     ),
 ]
 
@@ -86,7 +118,9 @@ def with_plan(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
     """
     chosen = [one for one in _KEYS if one[0] in names]
     told = [
-        options.keyword(name, Annotated[kind | None, option(metavar, words)])
+        options.keyword(
+            name, Annotated[kind | None, option(metavar, words, heading=options.MODEL_AND_PLAN)]
+        )
         for name, _, kind, metavar, words in chosen
     ]
     told.append(options.keyword("set_keys", Annotated[list[str] | None, _SET]))

@@ -15,7 +15,7 @@ from foretrace.cli import risk_options as told
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.risk_steps import MachineName, ModelName, PlanOptions
+from foretrace.cli.risk_steps import MachineName, PlanOptions
 from foretrace.report import RiskPage, corruption_plot, write_risk_page
 from foretrace.risk import (
     OBSERVED_PER_HOST_DAY,
@@ -34,7 +34,7 @@ def corruption(
     *,
     campaign: Campaign,
     step_time: told.StepTime = None,
-    model: ModelName = None,
+    model: plans.ModelName = None,
     machine: MachineName = None,
     costs: options.Costs = None,
     plan: plans.PlanName = None,

@@ -47,12 +47,9 @@ Paths = Annotated[
         metavar="[PATH]...", help="Profiler files of a run, or none and --model, --machine."
     ),
 ]
-ModelName = Annotated[
-    str | None, option("NAME", "A model, a TOML file, or a config.json.", "--model")
-]
 MachineName = Annotated[str | None, option("NAME", "A machine or a TOML file.", "--machine")]
 VariationName = Annotated[
-    str, option("NAME", f"How a plan's times vary: {VARIATIONS}.", "--variation")
+    str, option("NAME", f"How a plan's times vary: {', '.join(VARIATIONS)}.", "--variation")
 ]
 Vary = Annotated[
     list[str] | None,
@@ -95,7 +92,7 @@ class PlanOptions:
 def steps(
     paths: Paths = None,
     *,
-    model: ModelName = None,
+    model: plans.ModelName = None,
     machine: MachineName = None,
     costs: options.Costs = None,
     plan: plans.PlanName = None,
@@ -230,7 +227,7 @@ def placement(
     host: Annotated[
         bool, typer.Option("--host", help="A whole host is slow, not one GPU of it.")
     ] = False,
-    model: ModelName = None,
+    model: plans.ModelName = None,
     machine: MachineName = None,
     costs: options.Costs = None,
     plan: plans.PlanName = None,

@@ -11,6 +11,7 @@ from foretrace import api
 from foretrace.base import WorkloadError
 from foretrace.capture import DEVICES
 from foretrace.cli import options
+from foretrace.cli import plan_options as plans
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -37,9 +38,7 @@ def run(
         option("NAME", "How long work takes: a machine, a host, or a TOML file."),
     ] = None,
     costs: options.Costs = None,
-    software: Annotated[
-        str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
-    ] = None,
+    software: plans.SoftwareName = None,
     roles: Annotated[
         str, option("auto|RANK[,RANK...]", "Ranks to run; auto: one of every role.")
     ] = _AUTO,

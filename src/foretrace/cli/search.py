@@ -37,7 +37,7 @@ def search(
         ),
     ] = None,
     *,
-    model: Annotated[str | None, option("NAME", "A model, a TOML file, or a config.json.")] = None,
+    model: plans.ModelName = None,
     machine: Annotated[str | None, option("NAME", "A machine, a host, or a TOML file.")] = None,
     costs: options.Costs = None,
     gpus: Annotated[str, option("N[,N...]", "GPUs to use, or several numbers of them.")],
@@ -85,9 +85,7 @@ def search(
     ] = None,
     workers: Annotated[int, option("N", "Processes that simulate plans.", min=1)] = 1,
     engine: options.WhichEngine = SweepEngine.PROCESSES,
-    software: Annotated[
-        str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
-    ] = None,
+    software: plans.SoftwareName = None,
     substitute: options.Substitutes = None,
     recorded: own.Recorded = None,
     ranks: options.Ranks = None,

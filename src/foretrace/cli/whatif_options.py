@@ -11,7 +11,7 @@ import typer
 from foretrace.base import ScenarioError
 from foretrace.cli import options
 from foretrace.cli.options import option
-from foretrace.whatif import Holds, Key, Order, edit_keys, pairs_of
+from foretrace.whatif import Holds, Key, Order, WorkEdit, edit_keys, edit_kinds, pairs_of
 from foretrace.workload import parsed_keys
 
 _Texts: TypeAlias = list[str] | None
@@ -44,12 +44,20 @@ Processes: TypeAlias = Annotated[int, option("N", "Scenarios to predict at once.
 
 # the recorded job
 Machine: TypeAlias = Annotated[str | None, option("NAME", "What the job ran on, or its file.")]
-Model: TypeAlias = Annotated[str | None, option("NAME", "What was trained, or its file.")]
-Plan: TypeAlias = Annotated[str | None, option("NAME", "The plan it ran under, or its file.")]
+Model: TypeAlias = Annotated[
+    str | None, option("NAME", "What was trained, or its file.", heading=options.MODEL_AND_PLAN)
+]
+Plan: TypeAlias = Annotated[
+    str | None,
+    option("NAME", "The plan it ran under, or its file.", heading=options.MODEL_AND_PLAN),
+]
 Recorded: TypeAlias = Annotated[
     _Texts,
     option(
-        "KEY=VALUE", "A key of that plan, or a size: tp=2, hidden=4096; repeatable.", "--stated"
+        "KEY=VALUE",
+        "A key of that plan, or a size: tp=2, hidden=4096; repeatable.",
+        "--stated",
+        heading=options.MODEL_AND_PLAN,
     ),
 ]
 SharedCores: TypeAlias = Annotated[
@@ -66,10 +74,10 @@ Trace: TypeAlias = Annotated[
 ]
 
 
-def _option(key: Key) -> Any:
+def _option(key: Key, heading: str) -> Any:
     dashed = key.name.replace("_", "-")
     flags = f"--{dashed}/--no-{dashed}" if key.holds is Holds.FLAG else f"--{dashed}"
-    found = option(key.metavar or None, key.help, flags)
+    found = option(key.metavar or None, key.help, flags, heading=heading)
     return Annotated[_TYPES[key.holds], found]
 
 
@@ -96,6 +104,15 @@ def _read(key: Key, given: Any) -> object:
 # An option for every key of an edit, in the place of what is stated, by key.
 with_edits = options.with_options(
     "stated",
-    [options.keyword(key.name, _option(key)) for key in edit_keys().values()],
+    [
+        options.keyword(
+            key.name,
+            _option(
+                key, "Other work" if issubclass(kind, WorkEdit) else "Other sizes, plan, machine"
+            ),
+        )
+        for kind in edit_kinds()
+        for key in kind.KEYS
+    ],
     lambda given: {key.name: _read(key, given[key.name]) for key in edit_keys().values()},
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.edit import Key as Key
     from foretrace.whatif.edits.edit import WorkEdit as WorkEdit
     from foretrace.whatif.edits.stated import edit_keys as edit_keys
+    from foretrace.whatif.edits.stated import edit_kinds as edit_kinds
     from foretrace.whatif.edits.stated import edits_of as edits_of
     from foretrace.whatif.edits.stated import pairs_of as pairs_of
     from foretrace.whatif.edits.stated import stated_of as stated_of
