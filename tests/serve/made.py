@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from foretrace.base import Int64s
-from foretrace.serve import Engine, EngineStepTimes, ProfileGrid, Requests
+from foretrace.serve import Engine, EngineStepTimes, ProfileGrid, Requests, StepCalibration
 
 
 def requests_of(arrival: object, prompt: object, output: object) -> Requests:
@@ -34,7 +34,7 @@ def grown_times(
 
     tokens = np.arange(num_tokens + 1, dtype=np.float64)
     return EngineStepTimes(
-        token_ns=np.stack([100 + 2 * tokens, 150 + 2 * tokens]),
+        token_ns=100 + 2 * tokens,
         sequence_ns=np.arange(num_sequences + 1) * np.float64(5),
         shared_ns=np.arange(ranks * num_tokens + 1) * np.float64(0.1),
         decode=grid(1, 0.1),
@@ -44,6 +44,7 @@ def grown_times(
         low=0.9,
         high=1.1,
         source="made",
+        calibration=StepCalibration(np.array([[1.0, 0.0], [1.1, 50.0]])),
     )
 
 
@@ -88,7 +89,7 @@ def constant_step(step_ns: int) -> EngineStepTimes:
     """Steps that all take as long, whatever they work on."""
     flat = [np.array([0.0, 1.0])]
     return EngineStepTimes(
-        token_ns=np.full((2, 2049), float(step_ns)),
+        token_ns=np.full(2049, float(step_ns)),
         sequence_ns=np.zeros(257),
         shared_ns=np.zeros(2049),
         decode=ProfileGrid((*flat * 2,), np.zeros((2, 2))),

@@ -1,29 +1,41 @@
-"""Steps of an engine from its own profile."""
+"""Modelled steps of an engine, and its own profile of them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import foretrace as ft
 from foretrace.base import WorkloadError
-from foretrace.serve import Engine, StepBatch, times_of_trace
-from foretrace.serve.of_trace import MarkedStep, marked, steps_of_trace
+from foretrace.serve import Engine, ServiceTarget, StepBatch, StepCalibration, calibration_of
+from foretrace.serve.of_trace import MarkedStep, TaughtSteps, marked, steps_of_trace
 from foretrace.trace import load_traces
+from tests.serve.made import grown_times
 
 
 def taken_us(step: MarkedStep) -> float:
     return 5000 + 20 * (step.prefill_tokens + step.num_decodes) + 7 * step.num_decodes
 
 
-def write(path: Path, names: list[str], *, on_device: bool = True) -> Path:
+def write(
+    path: Path,
+    names: list[str],
+    *,
+    on_device: bool = True,
+    taken: Callable[[MarkedStep], float] = taken_us,
+) -> Path:
     events, now = [], 1000.0
     for at, name in enumerate(names):
         step = marked(name)
-        took = taken_us(step) if step is not None else 10.0
+        took = taken(step) if step is not None else 10.0
         mark = {"ph": "X", "name": name, "pid": 1, "tid": 1, "args": {"External id": at + 1}}
         events.append({**mark, "cat": "user_annotation", "ts": now, "dur": 5.0})
         ids = {"External id": at + 1, "correlation": at + 1}
@@ -42,14 +54,28 @@ def write(path: Path, names: list[str], *, on_device: bool = True) -> Path:
 
 NAMES = [f"execute_context_0(0)_generation_{count}({count})" for count in (1, 4, 9, 30, 64)]
 NAMES += [f"execute_context_1({size})_generation_8(8)" for size in (100, 500, 900)]
+KEYS = 50.0  # of each decode
+
+
+def detailed(prefill: int, decodes: int) -> str:
+    kept = f"sq{decodes}sk{int(KEYS) * decodes}sqsq{decodes}sqsk{int(KEYS) * decodes}"
+    own = f"sq{prefill}sk{prefill}sqsq{prefill**2}sqsk{prefill**2}"
+    return f"execute_9_context_{int(prefill > 0)}({own})_generation_{decodes}({kept})"
+
+
+DETAILED = [detailed(0, count) for count in (1, 4, 9, 30, 64, 200)]
+DETAILED += [detailed(size, 8) for size in (10, 100, 500, 900)]
 
 
 def test_marks_say_what_a_step_works_on() -> None:
     assert marked("execute_context_2(1024)_generation_30(30)") == MarkedStep(2, 1024, 30)
     detailed = "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)"
     detailed += "_generation_37(sq37sk34489sqsq37sqsk34489)"
-    assert marked(detailed) == MarkedStep(9, 8155, 37, 34489)
+    pairs = 7671310 - 7475785 / 2  # of a query each up to its own key
+    assert marked(detailed) == MarkedStep(9, 8155, 37, 34489, pairs=pairs)
     assert marked("step[DECODE bs=64 g_sqsq=64 g_sqsk=100 g_sk=100]") == MarkedStep(0, 0, 64, 100)
+    told = "step[prefill bs=1 toks=8 c_sqsq=64 c_sqsk=96]"
+    assert marked(told) == MarkedStep(1, 8, 0, 0, pairs=64.0)
     assert marked("step[prefill bs=2 toks=512]") == MarkedStep(2, 512, 0, 0)
     assert marked("step[mixed bs=66 ext=2048 dec=64]") == MarkedStep(2, 2048, 64)
     assert marked("step[MIXED bs=9 c=2 g=7 c_sq=80 g_sk=650]") == MarkedStep(2, 80, 7, 650)
@@ -57,33 +83,138 @@ def test_marks_say_what_a_step_works_on() -> None:
     assert marked("ProfilerStep#3") is None
 
 
+def taught(path: Path, **settings: Any) -> StepCalibration:
+    engine = Engine(**settings)
+    modelled = replace(MODELLED, low=0.8, high=1.2)
+    return calibration_of(path, engine, modelled, keys_each=KEYS, gpu="h100-sxm")
+
+
+PLAIN = StepCalibration(np.array([[1.0, 0.0], [1.0, 0.0]]))
+MODELLED = grown_times().calibrated(PLAIN)
+
+
 @pytest.mark.parametrize("on_device", [True, False])
-def test_the_line_of_the_steps_is_found(tmp_path: Path, *, on_device: bool) -> None:
-    path = write(tmp_path / "vllm.json", NAMES, on_device=on_device)
+@pytest.mark.parametrize("every_us", [0.0, 1e3])
+def test_what_models_lack_is_found(tmp_path: Path, every_us: float, *, on_device: bool) -> None:
+    """Decodes take 3,000 times as long, steps with prefills 5,000 times, and every step some."""
+    factors = 3000.0, 5000.0
 
-    times = times_of_trace(path, Engine(), ranks=1)
+    def taken(step: MarkedStep) -> float:
+        modelled = sum(MODELLED.rows_ns(step.row(Engine(), KEYS)[None, :]))
+        return every_us + factors[step.kind] * modelled / 1e3
 
-    step = StepBatch(prefills=((700, 0),), decodes=(100, 200))
-    wanted = 1e3 * (5000 + 20 * 702 + 7 * 2)
-    assert times.step_ns(step) == pytest.approx(wanted, rel=0.01)
-    assert times.low == pytest.approx(1, abs=0.01)
-    assert times.high == pytest.approx(1, abs=0.01)
-    found = ft.serve(
-        "llama3.1-8b",
-        engine={"max_num_seqs": 64},
-        trace=path,
-        gpu="H100",
-        requests="constant:rate=5,prompt=100,output=10,requests=20",
-    )
-    assert "steps of vllm.json" in found.source
+    path = write(tmp_path / "vllm.json", DETAILED, on_device=on_device, taken=taken)
+
+    found = taught(path)
+
+    assert found.kinds[:, 0] == pytest.approx(factors, rel=0.05)
+    assert found.kinds[:, 1] / 1e3 == pytest.approx(every_us, rel=0.02)
+    assert found.source == f"{len(DETAILED)} steps of vllm.json"
+    assert found.low > 0.9  # more steps than one: narrower
+    batch = StepBatch(prefills=((70, 0),), decodes=(10, 20))
+    wanted = found.kinds[1] @ [MODELLED.calibrated(PLAIN).step_ns(batch), 1]
+    assert MODELLED.calibrated(found).step_ns(batch) == pytest.approx(wanted, rel=1e-3)
+
+
+def test_one_step_teaches_its_kind_and_half_of_the_other(tmp_path: Path) -> None:
+    path = write(tmp_path / "vllm.json", DETAILED[:1], taken=lambda _: 1e3)
+    modelled = MODELLED.step_ns(StepBatch(decodes=(int(KEYS),)))
+
+    found = taught(path)
+
+    factor = 1e6 / modelled
+    assert found.kinds[0] == pytest.approx([factor, 0], rel=1e-3)
+    assert found.kinds[1] == pytest.approx([factor**0.5, 0], rel=1e-3)
+    assert found.high > factor**0.5 * 0.99  # what nothing taught may be as far off, or not at all
+    assert "none could be left out" in found.notes[0]
+
+
+def test_keys_that_no_mark_says_widen_the_interval(tmp_path: Path) -> None:
+    plain = ["execute_context_0(0)_generation_9(9)", "execute_context_1(10)_generation_9(9)"]
+
+    def taken(step: MarkedStep) -> float:
+        return 2e-3 * sum(MODELLED.rows_ns(step.row(Engine(), KEYS)[None, :]))
+
+    silent = taught(write(tmp_path / "plain.json", plain, taken=taken))
+    said = taught(write(tmp_path / "detailed.json", [detailed(0, 9), detailed(10, 9)], taken=taken))
+
+    assert "do not say how many keys decodes have" in silent.notes[1]
+    assert len(said.notes) == 1
+    assert silent.high > said.high
+    assert 0 < np.log(silent.kinds[0, 0]) < np.log(said.kinds[0, 0])
+
+
+def steps_that_were_taught() -> st.SearchStrategy[TaughtSteps]:
+    def made(rows: list[tuple[int, float, float]]) -> TaughtSteps:
+        kind, modelled, ratio = map(np.array, zip(*rows, strict=True))
+        return TaughtSteps(kind, modelled, modelled * ratio)
+
+    row = st.tuples(st.integers(0, 1), st.floats(10.0, 1e9), st.floats(0.1, 10.0))
+    return st.lists(row, min_size=1, max_size=30).map(made)
+
+
+@given(steps_that_were_taught())
+def test_factors_are_medians_and_never_below_zero(steps: TaughtSteps) -> None:
+    kinds, plain = steps.kinds(), steps.fitted(has_fixed=False)
+
+    assert (kinds[:, 0] > 0).all()
+    assert (kinds[:, 1] >= 0).all()
+    assert kinds[0, 1] < steps.taken_ns.min()
+    for kind in range(2):
+        of = steps.kind == kind
+        if of.any():
+            ratios = steps.taken_ns[of] / steps.modelled_ns[of]
+            assert plain[kind, 0] == pytest.approx(np.median(ratios))
+    if len(steps) < 5:
+        assert (kinds == plain).all()
+
+
+@given(st.integers(1, 40), st.floats(0.01, 0.5))
+def test_the_interval_narrows_with_steps(count: int, prior: float) -> None:
+    def width(number: int) -> float:
+        alike = np.full(number, 100.0)
+        steps = TaughtSteps(np.zeros(number, np.int64), alike, alike)
+        return float(steps.widths(steps.kinds(), prior)[0])
+
+    assert width(1) == pytest.approx(prior)
+    assert width(count + 1) < width(count)
+
+
+def test_a_calibrated_engine_serves(tmp_path: Path) -> None:
+    path = write(tmp_path / "vllm.json", NAMES)
+    asked: dict[str, Any] = {
+        "engine": {"max_num_seqs": 64},
+        "gpu": "H100",
+        "requests": "constant:rate=5,prompt=100,output=10,requests=20",
+    }
+
+    found = ft.serve("llama3.1-8b", trace=path, **asked)
+
+    assert "calibrated by 8 steps of vllm.json" in found.source
     assert found.ttft_ms.mean > 7
+    gpus = ("h100-sxm", "b200-sxm")
+    target = ServiceTarget(ttft_ms=60)
+    fewest = ft.fewest_gpus(
+        "llama3.1-8b", trace=path, target=target, **{**asked, "gpu": gpus}, most_gpus=1
+    )
+    assert fewest.best.num_gpus == 1
+    assert fewest.refused[-1].startswith("a trace of h100-sxm says nothing of b200-sxm")
+
+
+def test_steps_beyond_the_engines_settings_are_a_sentence(tmp_path: Path) -> None:
+    path = write(tmp_path / "vllm.json", NAMES)
+
+    with pytest.raises(WorkloadError, match=r"a step of 64 sequences, and .* max_num_seqs is 8"):
+        taught(path, max_num_seqs=8)
+    with pytest.raises(WorkloadError, match=r"a step of 908 tokens, and .* is 512"):
+        taught(path, max_num_batched_tokens=512)
 
 
 def test_a_trace_without_marks_is_a_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "training.json", ["ProfilerStep#1", "ProfilerStep#2"])
 
-    with pytest.raises(WorkloadError, match="has 0 marked steps of 0 kinds"):
-        times_of_trace(path, Engine(), ranks=1)
+    with pytest.raises(WorkloadError, match="has no marked steps"):
+        taught(path)
 
 
 def test_of_marks_inside_one_another_the_outer_counts(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ ONE_AT_A_TIME = Engine(max_num_batched_tokens=8, max_num_seqs=8)
 
 def staged(times: EngineStepTimes, shares: list[float], sent_ns: float = 0.0) -> EngineStepTimes:
     """The same layers over stages."""
-    zeros = np.zeros(times.token_ns.shape[1])
+    zeros = np.zeros(len(times.token_ns))
     both = np.repeat(np.array(shares)[:, None], 2, axis=1)
     return replace(times, pipeline=PipelineStages(both, zeros, zeros + sent_ns))
 

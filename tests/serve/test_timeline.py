@@ -38,7 +38,7 @@ ERRORS = (
 def run() -> EngineRun:
     """Six requests through two stages, and one that comes when all are done."""
     times = grown_times()
-    zeros = np.zeros(times.token_ns.shape[1])
+    zeros = np.zeros(len(times.token_ns))
     staged = replace(times, pipeline=PipelineStages(np.full((2, 2), 0.5), zeros, zeros))
     requests = requests_of([0, 0, 10, 20, 30, 900, 9_000_000], [30] * 7, [5] * 7)
     engine = Engine(max_num_batched_tokens=40, max_num_seqs=4)

@@ -22,6 +22,7 @@ from foretrace.serve import (
     ServiceTarget,
     Serving,
     StagedServing,
+    StepCalibration,
     deployment,
     engine_of,
     generator_stages,
@@ -69,7 +70,7 @@ def serve(
         requests: a file of lengths and arrivals, or a law:
             `poisson:rate=10,prompt=1024,output=256`.
         profiles: folder of layer profiles that step times come from; kernel models, if left out.
-        trace: vLLM's or SGLang's own profile of the engine, that step times come from instead.
+        trace: vLLM's or SGLang's own profile of the engine, whose steps calibrate step times.
         machine: that it runs on: a host's or machine's name or file; by the GPU, if left out.
         gpu: its name, where nothing else says it.
         rate: requests in a second that come at random, in place of their own arrivals.
@@ -88,18 +89,19 @@ def serve(
         WorkloadError: if a description cannot be read, or a request can never be served.
         MachineError: if the machine cannot be costed.
     """
+    found = _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits)
     deployed = deployed_as(
         model,
         engine=engine,
         profiles=profiles,
         trace=trace,
+        keys_each=found.keys_each,
         machine=machine,
         gpu=gpu,
         beside=[Path(requests)] if isinstance(requests, str | Path) else (),
         substitutes=substitutes,
         folders=folders,
     )
-    found = _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits)
     if pools is not None and not isinstance(pools, Pools):
         pools = Pools(*pools)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
@@ -251,18 +253,19 @@ def knee(
     Raises:
         WorkloadError: as `serve`, or if there are no rates.
     """
+    found = _requests_of(requests, seed=seed, prefix_hits=prefix_hits)
     deployed = deployed_as(
         model,
         engine=engine,
         profiles=profiles,
         trace=trace,
+        keys_each=found.keys_each,
         machine=machine,
         gpu=gpu,
         beside=[Path(requests)] if isinstance(requests, str | Path) else (),
         substitutes=substitutes,
         folders=folders,
     )
-    found = _requests_of(requests, seed=seed, prefix_hits=prefix_hits)
     return knee_of(deployed, found, rates, target=target, seed=seed)
 
 
@@ -313,15 +316,30 @@ def fewest_gpus(
         beside.append(Path(engine))
     settings = _engine_of(engine)
     known_model = _model_of(model, settings, folders)
+    found = _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits)
+    taught = None
+    if trace is not None:
+        first = gpu if isinstance(gpu, str) else next(iter(gpu), "")
+        taught = deployed_as(
+            known_model,
+            engine=settings,
+            profiles=profiles,
+            trace=trace,
+            keys_each=found.keys_each,
+            machine=machine,
+            gpu=first,
+            beside=beside,
+            folders=folders,
+        ).times.calibration
     known: dict[tuple[str, int], LayerProfiles] = {}
     machines: dict[str, Machine | str | Path | None] = {}
 
     def deployed(one: Engine, name: str) -> Deployment:
-        found = deployed_as(
+        made = deployed_as(
             known_model,
             engine=one,
             profiles=profiles,
-            trace=trace,
+            trace=taught,
             machine=machines.get(name, machine),
             gpu=name,
             beside=beside,
@@ -329,8 +347,8 @@ def fewest_gpus(
             folders=folders,
             known=known,
         )
-        machines[name] = found.machine
-        return found
+        machines[name] = made.machine
+        return made
 
     return searched_fewest(
         deployed,
@@ -339,7 +357,7 @@ def fewest_gpus(
             has_experts=known_model.experts is not None,
             vary=vary,
         ),
-        _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits),
+        found,
         target=target,
         gpus=(gpu,) if isinstance(gpu, str) else tuple(gpu),
         most_gpus=most_gpus,
@@ -352,7 +370,8 @@ def deployed_as(
     *,
     engine: Engine | Mapping[str, Any] | str | Path,
     profiles: str | Path | None = None,
-    trace: str | Path | None = None,
+    trace: str | Path | StepCalibration | None = None,
+    keys_each: float = 1024.0,
     machine: Machine | str | Path | None = None,
     gpu: str = "",
     beside: Sequence[Path] = (),
@@ -374,7 +393,8 @@ def deployed_as(
         found,
         engine,
         profiles=Path(profiles) if profiles is not None else None,
-        trace=Path(trace) if trace is not None else None,
+        trace=Path(trace) if isinstance(trace, str | Path) else trace,
+        keys_each=keys_each,
         machine=machine,
         gpu=gpu,
         beside=near,

@@ -62,8 +62,8 @@ def serve(
         Path | None,
         option(
             "PATH",
-            "vLLM's or SGLang's own profile of the engine, whose marked steps say how long steps "
-            "take. Default: profiles, or kernel models.",
+            "vLLM's or SGLang's own profile of the engine, whose marked steps calibrate the times "
+            "that profiles or kernel models say, from one step on.",
             exists=True,
         ),
     ] = None,

@@ -308,7 +308,8 @@ def _alone_ms(
     """
     budget = engine.max_num_batched_tokens
     idle = (StepBatch(),) * (times.num_ranks - 1)
-    whole = float(times.token_ns[1, budget])
+    factor, every = times.calibration.kinds[1].tolist()
+    whole = float(times.token_ns[budget]) * factor + every
     prompt = requests.new_tokens
     lengths = np.unique(np.quantile(prompt, np.linspace(0, 1, _LENGTHS)).astype(np.int64))
     at = np.searchsorted(lengths, prompt, side="right") - 1
@@ -345,10 +346,9 @@ def _least_ns(times: EngineStepTimes, tokens: float, full_steps: float) -> float
         full_steps: steps that decodes fill, if one rank has them all.
     """
     ranks = times.num_ranks
-    most = times.token_ns.shape[1] - 1
+    most = len(times.token_ns) - 1
     counts = np.unique(np.geomspace(1, most * ranks, _LINES).astype(np.int64))
-    own = times.token_ns.min(axis=0)
-    whole = own[np.minimum(-(-counts // ranks), most)] + times.shared_ns[counts]
+    whole = times.least_ns(np.minimum(-(-counts // ranks), most), counts)
     till = np.append(counts[1:] - 1, counts[-1])  # a step of as many takes no less than of fewer
     slopes = np.append(np.maximum(np.diff(whole) / np.diff(counts), 0.0), (whole / till).min())
     bases = (whole[None, :] - slopes[:, None] * till[None, :]).min(axis=1)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
     from foretrace.serve.of_recommender import RecommenderCards as RecommenderCards
     from foretrace.serve.of_recommender import recommender_stages as recommender_stages
-    from foretrace.serve.of_trace import times_of_trace as times_of_trace
+    from foretrace.serve.of_trace import calibration_of as calibration_of
     from foretrace.serve.pools import Pools as Pools
     from foretrace.serve.profiles import LayerProfiles as LayerProfiles
     from foretrace.serve.profiles import ProfileGrid as ProfileGrid
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
     from foretrace.serve.step_times import PipelineStages as PipelineStages
     from foretrace.serve.step_times import StepBatch as StepBatch
+    from foretrace.serve.step_times import StepCalibration as StepCalibration
     from foretrace.serve.timeline import write_engine_trace as write_engine_trace
 
 lazily(__name__)

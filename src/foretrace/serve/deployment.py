@@ -20,14 +20,14 @@ from foretrace.machine import (
 )
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.of_kernels import profiles_of_kernels, under_rules, workspace_bytes
-from foretrace.serve.of_profiles import ranks_in_step, times_of_profiles
-from foretrace.serve.of_trace import times_of_trace
+from foretrace.serve.of_profiles import times_of_profiles
+from foretrace.serve.of_trace import calibration_of
 from foretrace.serve.pools import Pools, pooled_run, sent_ns
 from foretrace.serve.profiles import LayerProfiles, plain_name, read_profiles
 from foretrace.serve.requests import Requests
 from foretrace.serve.running import engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
-from foretrace.serve.step_times import EngineStepTimes
+from foretrace.serve.step_times import EngineStepTimes, StepCalibration
 from foretrace.workload import Transformer, cache_bytes_per_token, serving_memory
 
 # Without profiles: kernels of chips that were not measured lie within this of their models, four
@@ -110,7 +110,8 @@ def deployment(
     engine: Engine,
     *,
     profiles: Path | None = None,
-    trace: Path | None = None,
+    trace: Path | StepCalibration | None = None,
+    keys_each: float = 1024.0,
     machine: Machine | None = None,
     gpu: str = "",
     beside: Sequence[Path] = (),
@@ -124,7 +125,8 @@ def deployment(
         model: that serves.
         engine: its settings.
         profiles: folder of layer profiles; kernel models and the data sheet, if left out.
-        trace: of the engine's own profiler, which says how long steps take.
+        trace: of the engine's own profiler, which calibrates step times, or what one said.
+        keys_each: keys of a decode, where a trace does not say them.
         machine: that it runs on; by the GPU's name, if left out.
         gpu: its name; as the engine's file, its folder or a file beside it says, if left out.
         beside: the engine's file and others whose folders may name the GPU.
@@ -153,28 +155,21 @@ def deployment(
     chip = machine.chip if machine is not None else chip_of(names, folders)
     key = ("".join(names) if chip is None else chip.name, engine.tensor_parallel_size)
     check_rules(rules, trace, chip)
+    known = {} if known is None else known
+    if key not in known:
+        known[key] = _layers(model, engine, profiles=profiles, names=names, chip=chip)
+        known[key] = under_rules(known[key], model, chip, rules)
+    found = known[key]
+    if machine is None and chip is None:
+        machine = machine_of([found.gpu], folders)
+        chip = machine.chip if machine is not None else None
+    times = times_of_profiles(found, model, engine, machine=machine)
+    if profiles is None:
+        source = f"kernel models and the data sheet of {found.gpu}"
+        times = replace(times, source=source, low=_LOW, high=_HIGH)
+    name = chip.name if chip is not None else found.gpu
     if trace is not None:
-        if engine.pipeline_parallel_size > 1:
-            raise WorkloadError(
-                "an engine's trace says how long its own steps take, not what a stage of "
-                f"pipeline_parallel_size {engine.pipeline_parallel_size} does: leave --trace out"
-            )
-        times = times_of_trace(trace, engine, ranks=ranks_in_step(model, engine))
-        name = chip.name if chip is not None else "GPU"
-    else:
-        known = {} if known is None else known
-        if key not in known:
-            known[key] = _layers(model, engine, profiles=profiles, names=names, chip=chip)
-            known[key] = under_rules(known[key], model, chip, rules)
-        found = known[key]
-        if machine is None and chip is None:
-            machine = machine_of([found.gpu], folders)
-            chip = machine.chip if machine is not None else None
-        times = times_of_profiles(found, model, engine, machine=machine)
-        if profiles is None:
-            source = f"kernel models and the data sheet of {found.gpu}"
-            times = replace(times, source=source, low=_LOW, high=_HIGH)
-        name = chip.name if chip is not None else found.gpu
+        times = times.calibrated(_calibration(trace, engine, times, name, keys_each))
     blocks, notes = cache_blocks(model, engine, chip, rules)
     names = [rule.name for rule in rules]
     said = (
@@ -193,7 +188,31 @@ def deployment(
     )
 
 
-def check_rules(rules: Sequence[SubstitutionRule], trace: Path | None, chip: Chip | None) -> None:
+def _calibration(
+    trace: Path | StepCalibration,
+    engine: Engine,
+    times: EngineStepTimes,
+    gpu: str,
+    keys_each: float,
+) -> StepCalibration:
+    """What a trace says of an engine's steps, or what it said of another's on the same GPU.
+
+    Raises:
+        WorkloadError: if steps pass several stages, or it was of another GPU.
+    """
+    if isinstance(trace, StepCalibration):
+        if trace.gpu != gpu:
+            raise WorkloadError(f"a trace of {trace.gpu} says nothing of {gpu}: name one GPU")
+        return trace
+    if engine.pipeline_parallel_size > 1:
+        raise WorkloadError(
+            "an engine's trace says how long its own steps take, not what a stage of "
+            f"pipeline_parallel_size {engine.pipeline_parallel_size} does: leave --trace out"
+        )
+    return calibration_of(trace, engine, times, keys_each=keys_each, gpu=gpu)
+
+
+def check_rules(rules: Sequence[SubstitutionRule], trace: object | None, chip: Chip | None) -> None:
     """Refuse rules where there are no products that they could be about.
 
     Raises:

@@ -81,7 +81,7 @@ def times_of_profiles(
         one.scaled(layers) for one in (profiles.decode, profiles.prefill, profiles.mixed)
     )
     return EngineStepTimes(
-        token_ns=np.stack([token_ns, token_ns]),
+        token_ns=token_ns,
         sequence_ns=sequence_ns,
         shared_ns=shared_ns,
         decode=decode,

@@ -1,8 +1,9 @@
-"""`times_of_trace`: a serving engine's own profiler trace becomes the times of its steps.
+"""`calibration_of`: an engine's own profiler trace says how far modelled times of steps are off.
 
-vLLM and SGLang mark every step with what it works on. Over the steps of a trace a line is fitted:
-so much for a step, for each token, for each sequence, and, where marks say how many keys are kept,
-for each of them; none of it below zero. What lies on no line is the stated interval.
+vLLM and SGLang mark every step with what it works on, so that the step model can be asked how long
+it should have taken. What steps of decodes alone took over that is a factor, what steps with
+prefills took over it another; from five steps on something that every step takes may stand beside
+them, if steps that are left out come nearer with it.
 
 Source:
     vllm-project/vllm, vllm/v1/worker/gpu_worker.py, `annotate_profile`:
@@ -21,23 +22,28 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, WorkloadError
+from foretrace.answer import number_text, percent_text
+from foretrace.base import NS_PER_US, Bools, Float64s, Int64s, WorkloadError
 from foretrace.serve.engine import Engine
-from foretrace.serve.profiles import ProfileGrid
-from foretrace.serve.step_times import EngineStepTimes
+from foretrace.serve.step_times import EngineStepTimes, StepCalibration
 from foretrace.trace import NO_ID, Category, Trace, load_traces
 
 _VLLM = re.compile(
     r"execute_context_(?P<prefills>\d+)\((?P<tokens>\d+)\)_generation_(?P<decodes>\d+)\(\d+\)"
 )
 _VLLM_DETAILED = re.compile(
-    r"execute_\d+_context_(?P<prefills>\d+)\(sq(?P<tokens>\d+)sk\d+sqsq\d+sqsk\d+\)"
+    r"execute_\d+_context_(?P<prefills>\d+)"
+    r"\(sq(?P<tokens>\d+)sk\d+sqsq(?P<squares>\d+)sqsk(?P<rectangles>\d+)\)"
     r"_generation_(?P<decodes>\d+)\(sq\d+sk(?P<kept>\d+)sqsq\d+sqsk\d+\)"
 )
 _SGLANG = re.compile(r"step\[(\w+)((?: \w+=\d+)*)\]")
 _ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
-_LEAST_STEPS, _LEAST_KINDS = 5, 2
-_ENDS = 0.1, 0.9  # of the interval
+_KINDS = ("decodes alone", "prefills")
+_LEAST_STEPS = 5  # for what every step takes
+_FOLDS = 20  # that steps are left out in: one by one, where there are no more
+_FIXED = np.linspace(0, 0.99, 100)  # of the shortest step, that every step may take
+_NINE_OF_TEN = 1.2816  # deviations of a normal law below which 90 % lie
+_APART = 1.5  # the longest modelled step over the shortest, for what every step takes
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,24 @@ class MarkedStep:
     num_decodes: int
     kept_tokens: int | None = None  # keys of all decodes; None: not said
     duration_ns: int = 0
+    pairs: float | None = None  # of prefills' queries and keys; None: not said
 
     @property
-    def sizes(self) -> tuple[float, float, float]:
-        """Tokens, sequences and keys."""
-        tokens = self.prefill_tokens + self.num_decodes
-        return tokens, self.num_prefills + self.num_decodes, self.kept_tokens or 0
+    def kind(self) -> int:
+        """Decodes alone, or with prefills."""
+        return int(self.prefill_tokens > 0)
+
+    def row(self, engine: Engine, keys_each: float) -> Float64s:
+        """As the compiled loop has it, float64[7]; sequences alike where the mark says no more."""
+        pairs, kept = self.pairs, self.kept_tokens
+        if pairs is None:
+            pairs = self.prefill_tokens**2 / max(2 * self.num_prefills, 1)
+        each = keys_each if kept is None else kept / max(self.num_decodes, 1)
+        total, sequences = each * self.num_decodes, self.num_prefills + self.num_decodes
+        new = self.num_decodes * (1 + engine.num_speculative_tokens)
+        return np.array(
+            [self.prefill_tokens, pairs, self.num_decodes, total, each, sequences, new], np.float64
+        )
 
 
 def marked(name: str) -> MarkedStep | None:
@@ -62,22 +80,29 @@ def marked(name: str) -> MarkedStep | None:
     found = _VLLM.fullmatch(name) or _VLLM_DETAILED.fullmatch(name)
     if found is not None:
         counts = {key: int(value) for key, value in found.groupdict().items()}
-        kept = counts.get("kept")
-        return MarkedStep(counts["prefills"], counts["tokens"], counts["decodes"], kept)
+        kept, pairs = counts.get("kept"), None
+        if "squares" in counts:
+            pairs = counts["rectangles"] - counts["squares"] / 2
+        return MarkedStep(
+            counts["prefills"], counts["tokens"], counts["decodes"], kept, pairs=pairs
+        )
     found = _SGLANG.fullmatch(name)
     if found is None:
         return None
     kind = found[1].lower()
     stated = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[2])}
-    count = stated.get("bs", 0)
+    count, pairs = stated.get("bs", 0), None
+    if "c_sqsq" in stated and "c_sqsk" in stated:
+        pairs = stated["c_sqsk"] - stated["c_sqsq"] / 2
     if kind == "decode":
         return MarkedStep(0, 0, count, stated.get("g_sk"))
     if kind in ("prefill", "extend"):
-        return MarkedStep(count, stated.get("toks", stated.get("c_sq", 0)), 0, 0)
+        return MarkedStep(count, stated.get("toks", stated.get("c_sq", 0)), 0, 0, pairs=pairs)
     if kind == "mixed":
         decodes = stated.get("g", stated.get("dec", 0))
         tokens = stated.get("c_sq", stated.get("ext", 0))
-        return MarkedStep(stated.get("c", count - decodes), tokens, decodes, stated.get("g_sk"))
+        prefills = stated.get("c", count - decodes)
+        return MarkedStep(prefills, tokens, decodes, stated.get("g_sk"), pairs=pairs)
     return None
 
 
@@ -100,7 +125,7 @@ def steps_of_trace(trace: Trace) -> tuple[MarkedStep, ...]:
     return tuple(
         replace(by_name[name], duration_ns=spent)
         for name, spent in zip(trace.name[rows].tolist(), duration.tolist(), strict=False)
-        if by_name[name].sizes[0] > 0 and spent > 0
+        if by_name[name].prefill_tokens + by_name[name].num_decodes > 0 and spent > 0
     )
 
 
@@ -129,58 +154,184 @@ def _worked_ns(trace: Trace, rows: Int64s) -> Int64s:
     return worked
 
 
-def times_of_trace(path: Path, engine: Engine, *, ranks: int) -> EngineStepTimes:
-    """Times of an engine's steps from a trace of it.
+def calibration_of(
+    path: Path, engine: Engine, modelled: EngineStepTimes, *, keys_each: float, gpu: str = ""
+) -> StepCalibration:
+    """What a trace of an engine says of the modelled times of its steps.
 
     Args:
         path: the trace of one rank, or a folder of them, of which the first counts.
         engine: its settings.
-        ranks: copies that go in step.
+        modelled: times of its steps.
+        keys_each: keys of a decode where marks do not say them. They are taken to be known within
+            a half; the less of a step's time is known so, the less of its factor counts.
+        gpu: what they are of.
 
     Raises:
-        WorkloadError: if too few steps are marked, or all of them are alike.
+        WorkloadError: if no step is marked, or a step is larger than the engine's.
         TraceError: if it cannot be read.
     """
     steps = steps_of_trace(load_traces(path)[0])
-    kinds = len({one.sizes for one in steps})
-    if len(steps) < _LEAST_STEPS or kinds < _LEAST_KINDS:
+    if not steps:
         raise WorkloadError(
-            f"{path} has {len(steps)} marked steps of {kinds} kinds, and the times of an engine "
-            f"need {_LEAST_STEPS} of {_LEAST_KINDS} kinds or more: profile vLLM or SGLang while "
-            "requests of different lengths come"
+            f"{path} has no marked steps, expected names such as execute_context_2(1024)_"
+            "generation_30(30) or step[decode bs=64]: profile vLLM or SGLang with its annotations "
+            "while it serves"
         )
-    sizes = np.array([one.sizes for one in steps])
-    taken = np.array([one.duration_ns for one in steps], np.float64)
-    base, token, sequence, key = line_of(sizes, taken)
-    fitted = base + sizes @ np.array([token, sequence, key])
-    low, high = np.quantile(taken / fitted, _ENDS).tolist()
-    off = 100 * float(np.abs(fitted / taken - 1).mean())
-    most = engine.max_num_batched_tokens
-    tokens = base + token * np.arange(most + 1, dtype=np.float64)
-    corner = np.array([[0.0, 0.0], [0.0, key]])  # sequences x keys of each
-    axis = np.array([0.0, 1.0])
-    return EngineStepTimes(
-        token_ns=np.stack([tokens, tokens]),
-        sequence_ns=sequence * np.arange(engine.max_num_seqs + 1, dtype=np.float64),
-        shared_ns=np.zeros(ranks * most + 1),
-        decode=ProfileGrid((axis, axis), corner),
-        prefill=ProfileGrid((axis, axis), np.zeros((2, 2))),
-        mixed=ProfileGrid((axis,) * 4, np.broadcast_to(corner, (2, 2, 2, 2)).copy()),
-        num_ranks=ranks,
-        low=min(low, 1.0),
-        high=max(high, 1.0),
-        source=f"{len(steps)} steps of {path.name}",
-        unevenness=0.0,
-        notes=(f"steps of the trace lie {off:.1f} % off their line on the average",),
+    for said, most, setting in (
+        ("tokens", engine.max_num_batched_tokens, "max_num_batched_tokens"),
+        ("sequences", engine.max_num_seqs, "max_num_seqs"),
+    ):
+        column = [0, 6] if said == "tokens" else [5]
+        largest = int(max(one.row(engine, 0.0)[column].sum() for one in steps))
+        if largest > most:
+            raise WorkloadError(
+                f"{path} has a step of {largest:,} {said}, and the engine's {setting} is "
+                f"{most:,}: state the settings that the trace was taken with"
+            )
+    taught = TaughtSteps(
+        np.array([one.kind for one in steps]),
+        np.array([_modelled_ns(one, engine, modelled, keys_each) for one in steps]),
+        np.array([one.duration_ns for one in steps], np.float64),
+    )
+    prior = float(np.log(modelled.high / modelled.low)) / 2
+    is_silent = any(one.num_decodes > 0 and one.kept_tokens is None for one in steps)
+    kinds = taught.fitted(has_fixed=False) if is_silent else taught.kinds()
+    notes, unsure = [], 0.0
+    if is_silent:
+        ends = [
+            np.log([_modelled_ns(one, engine, modelled, part * keys_each) for one in steps]).mean()
+            for part in (0.5, 1.5)
+        ]
+        unsure = float(ends[1] - ends[0]) / 2
+        kinds[:, 0] **= prior**2 / (prior**2 + unsure**2)
+        notes.append(
+            "marks of the trace do not say how many keys decodes have: those of the requests "
+            f"({keys_each:,.0f} in the mean) were taken, and what hangs on them counts less"
+        )
+    half = float(np.hypot(taught.widths(kinds, prior).max(), unsure))
+    return StepCalibration(
+        kinds=kinds,
+        low=float(np.exp(-half)),
+        high=float(np.exp(half)),
+        source=f"{len(steps)} step{'s' * (len(steps) > 1)} of {path.name}",
+        gpu=gpu,
+        notes=(taught.sentence(kinds), *notes),
     )
 
 
-def line_of(sizes: Float64s, taken: Float64s) -> tuple[float, float, float, float]:
-    """What a step, a token, a sequence and a key take, in ns, none below 0; by relative errors."""
-    from scipy.optimize import nnls  # on demand: it takes longer to import than a short command
+def _modelled_ns(
+    step: MarkedStep, engine: Engine, modelled: EngineStepTimes, keys_each: float
+) -> float:
+    row = step.row(engine, keys_each)
+    return float(sum(modelled.rows_ns(np.tile(row, (modelled.num_ranks, 1)))))
 
-    columns = np.column_stack([np.ones(len(sizes)), sizes])
-    scale = np.maximum(np.abs(columns).max(axis=0), 1.0)
-    found, _ = nnls(columns / scale / taken[:, None], np.ones(len(taken)))
-    base, token, sequence, key = (found / scale).tolist()
-    return base, token, sequence, key
+
+@dataclass(frozen=True, eq=False)
+class TaughtSteps:
+    """Steps as they were modelled and as they were measured."""
+
+    kind: Int64s  # of each, see `MarkedStep.kind`
+    modelled_ns: Float64s
+    taken_ns: Float64s
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def of(self, kept: Bools) -> TaughtSteps:
+        """Some of them."""
+        return TaughtSteps(self.kind[kept], self.modelled_ns[kept], self.taken_ns[kept])
+
+    def kinds(self) -> Float64s:
+        """A factor for each kind and what every step takes in ns, float64[2, 2].
+
+        What every step takes is told from the rest only where steps that are left out come nearer,
+        and some are longer than others.
+        """
+        plain = self.fitted(has_fixed=False)
+        is_wide = self.modelled_ns.max() > _APART * self.modelled_ns.min()
+        if len(self) < _LEAST_STEPS or not is_wide:
+            return plain
+        off = [self.left_out(has_fixed=has_fixed) for has_fixed in (False, True)]
+        known = [one[~np.isnan(one)] for one in off]
+        if not len(known[0]) or known[1].mean() >= known[0].mean():
+            return plain
+        return self.fitted(has_fixed=True)
+
+    def fitted(self, *, has_fixed: bool) -> Float64s:
+        """The same, with what every step takes or without: medians, that odd steps do not move.
+
+        A kind that no step is of goes half the way of the other on a logarithmic scale: half of
+        the variance of what a model is off is taken to be common to both.
+        """
+        fixed = self.taken_ns.min() * (_FIXED if has_fixed else _FIXED[:1])
+        ratio = (self.taken_ns[None, :] - fixed[:, None]) / self.modelled_ns
+        factors = np.full((len(fixed), 2), np.nan)
+        for kind in range(2):
+            if (self.kind == kind).any():
+                factors[:, kind] = np.median(ratio[:, self.kind == kind], axis=1)
+        for kind in range(2):
+            if np.isnan(factors[:, kind]).any():
+                factors[:, kind] = np.sqrt(factors[:, 1 - kind])
+        found = factors[:, self.kind] * self.modelled_ns + fixed[:, None]
+        best = np.abs(found / self.taken_ns - 1).mean(axis=1).argmin()
+        return np.array([[factor, fixed[best]] for factor in factors[best]])
+
+    def off(self, kinds: Float64s) -> Float64s:
+        """How far each lies from what is taken of it, as a share."""
+        found: Float64s = self.applied(kinds) / self.taken_ns - 1
+        return found
+
+    def applied(self, kinds: Float64s) -> Float64s:
+        """What is taken of each, in ns."""
+        found: Float64s = kinds[self.kind, 0] * self.modelled_ns + kinds[self.kind, 1]
+        return found
+
+    def left_out(self, *, has_fixed: bool) -> Float64s:
+        """How far each lies off where others alone teach; NaN, if none of its kind is left."""
+        fold = np.arange(len(self)) % min(len(self), _FOLDS)
+        found = np.full(len(self), np.nan)
+        for at in range(int(fold.max()) + 1):
+            rest, out = self.of(fold != at), self.of(fold == at)
+            if len(rest):
+                off = np.abs(out.off(rest.fitted(has_fixed=has_fixed)))
+                found[fold == at] = np.where(np.isin(out.kind, rest.kind), off, np.nan)
+        return found
+
+    def widths(self, kinds: Float64s, prior: float) -> Float64s:
+        """Half the 80 % interval of a step of each kind, on a logarithmic scale, float64[2].
+
+        Half of the variance of modelled steps is common to a kind, which its factor takes away;
+        the other half counts as one more step. So one step leaves the interval as wide as it was,
+        and many leave what they scatter. The kind that nothing taught lies between what it was
+        modelled and the whole way of the other.
+        """
+        own = prior / _NINE_OF_TEN / np.sqrt(2)
+        lies = np.log(self.taken_ns / self.applied(kinds))
+        found = np.zeros(2)
+        for kind in range(2):
+            count = int((self.kind == kind).sum())
+            if count:
+                squares = own**2 + (lies[self.kind == kind] ** 2).sum()
+                found[kind] = _NINE_OF_TEN * np.sqrt(squares / count * (1 + 1 / count))
+            else:
+                found[kind] = max(prior, abs(float(np.log(kinds[kind, 0]))))
+        return found
+
+    def sentence(self, kinds: Float64s) -> str:
+        """What taught what, and how far it is off."""
+        parts = []
+        for kind, called in enumerate(_KINDS):
+            count = int((self.kind == kind).sum())
+            told = f"{count} with {called}" if kind else f"{count} of {called}"
+            none = f"none {'with' if kind else 'of'} {called}"
+            parts.append(f"{told if count else none} (x {number_text(kinds[kind, 0])})")
+        told = f"steps of the trace that taught modelled times: {parts[0]}, {parts[1]}"
+        if kinds[0, 1] > 0:
+            told += f", and {number_text(kinds[0, 1] / NS_PER_US)} us for every step"
+        before = 100 * float(np.abs(self.modelled_ns / self.taken_ns - 1).mean())
+        out = self.left_out(has_fixed=bool(kinds[0, 1] > 0))
+        if np.isnan(out).all():
+            return f"{told}; they were {percent_text(before)} off, and none could be left out"
+        after = 100 * float(np.nanmean(out))
+        return f"{told}; left out they lie {percent_text(after)} off, {percent_text(before)} before"

@@ -88,6 +88,12 @@ class Requests:
         found: Int64s = np.maximum(self.prompt_tokens - self.cached_tokens, 1)
         return found
 
+    @property
+    def keys_each(self) -> float:
+        """Keys that a token of a reply attends to, in the mean over all of them."""
+        kept = self.prompt_tokens + self.output_tokens / 2
+        return float(np.average(kept, weights=self.output_tokens))
+
     def with_hits(self, share: float) -> Requests:
         """The same, where so much of every prompt is kept from others.
 

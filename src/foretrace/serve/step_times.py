@@ -55,19 +55,30 @@ class PipelineStages:
     transfer_ns: Float64s  # float64[tokens + 1], from a stage to the next
 
     def scaled(self, factor: float) -> PipelineStages:
-        """The same, all of it so many times as long."""
-        return replace(
-            self,
-            embedding_ns=self.embedding_ns * factor,
-            transfer_ns=self.transfer_ns * factor,
-        )
+        """The same, what is sent so many times as long; the embedding is part of a step."""
+        return replace(self, transfer_ns=self.transfer_ns * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class StepCalibration:
+    """What an engine's own steps say of modelled ones."""
+
+    kinds: Float64s  # float64[2, 2], of decodes alone and with prefills: a factor, ns of every step
+    low: float = 1.0  # a step takes so many times as long at least, 80 % interval
+    high: float = 1.0
+    source: str = ""
+    gpu: str = ""  # that they ran on, as its chip is called
+    notes: tuple[str, ...] = ()
+
+
+UNCALIBRATED = StepCalibration(np.array([[1.0, 0.0], [1.0, 0.0]]))
 
 
 @dataclass(frozen=True, eq=False)
 class EngineStepTimes:
     """Durations of all layers together, in ns."""
 
-    token_ns: Float64s  # float64[2, tokens + 1], of decodes alone, and with prefills
+    token_ns: Float64s  # float64[tokens + 1]
     sequence_ns: Float64s  # float64[sequences + 1]
     shared_ns: Float64s  # float64[tokens of all ranks + 1], what ranks do together
     decode: ProfileGrid  # sequences, keys
@@ -80,6 +91,7 @@ class EngineStepTimes:
     unevenness: float = UNEVENNESS
     notes: tuple[str, ...] = ()
     pipeline: PipelineStages | None = None  # None: one stage
+    calibration: StepCalibration = UNCALIBRATED  # of all of the above
 
     @property
     def grids(self) -> Grids:
@@ -95,7 +107,8 @@ class EngineStepTimes:
     @property
     def times(self) -> Times:
         """The rest, as the compiled loop takes it."""
-        return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness
+        kinds = self.calibration.kinds
+        return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness, kinds
 
     @property
     def num_stages(self) -> int:
@@ -106,17 +119,26 @@ class EngineStepTimes:
     def stages(self) -> Stages:
         """Stages, as the compiled loop takes them."""
         if self.pipeline is None:
-            nothing = np.zeros(self.token_ns.shape[1])
+            nothing = np.zeros(len(self.token_ns))
             return np.ones((1, 2)), nothing, nothing
         return self.pipeline.shares, self.pipeline.embedding_ns, self.pipeline.transfer_ns
 
     def stages_ns(self, *batches: StepBatch) -> list[int]:
         """How long a step is in each stage, a batch for every rank."""
-        rows = np.stack([batch.row() for batch in batches])
+        return self.rows_ns(np.stack([batch.row() for batch in batches]))
+
+    def rows_ns(self, rows: Float64s) -> list[int]:
+        """The same of batches as the compiled loop has them, float64[ranks, 7]."""
         return [
             int(step_ns(self.grids, self.times, self.stages, stage, rows))
             for stage in range(self.num_stages)
         ]
+
+    def least_ns(self, tokens: Int64s, shared: Int64s) -> Float64s:
+        """What a step of so many tokens of a rank, and of all, takes without attention."""
+        factor, every = self.calibration.kinds.min(axis=0).tolist()
+        found: Float64s = (self.token_ns[tokens] + self.shared_ns[shared]) * factor + every
+        return found
 
     def step_ns(self, *batches: StepBatch) -> int:
         """How long a step takes, a batch for every rank; on its way between stages, too."""
@@ -126,15 +148,22 @@ class EngineStepTimes:
 
     def scaled(self, factor: float) -> EngineStepTimes:
         """The same, all of it so many times as long."""
+        kinds = self.calibration.kinds * factor
         return replace(
             self,
-            token_ns=self.token_ns * factor,
-            sequence_ns=self.sequence_ns * factor,
-            shared_ns=self.shared_ns * factor,
-            decode=self.decode.scaled(factor),
-            prefill=self.prefill.scaled(factor),
-            mixed=self.mixed.scaled(factor),
+            calibration=replace(self.calibration, kinds=kinds),
             pipeline=None if self.pipeline is None else self.pipeline.scaled(factor),
+        )
+
+    def calibrated(self, by: StepCalibration) -> EngineStepTimes:
+        """The same as an engine's own steps taught, one stage after the other."""
+        return replace(
+            self,
+            calibration=by,
+            low=by.low,
+            high=by.high,
+            source=f"{self.source}, calibrated by {by.source}",
+            notes=(*self.notes, *by.notes),
         )
 
 

@@ -13,7 +13,13 @@ Grids: TypeAlias = tuple[
     tuple[Float64s, Float64s, Float64s],  # prefill: tokens, tokens before; ns
     tuple[Float64s, Float64s, Float64s, Float64s, Float64s],  # both at once; ns
 ]
-Times: TypeAlias = tuple[Float64s, Float64s, Float64s, float]
+Times: TypeAlias = tuple[
+    Float64s,  # float64[tokens + 1]
+    Float64s,  # float64[sequences + 1]
+    Float64s,  # float64[tokens of all ranks + 1]
+    float,  # unevenness
+    Float64s,  # float64[2, 2], of decodes alone and with prefills: a factor, and ns of every step
+]
 Stages: TypeAlias = tuple[
     Float64s,  # float64[stages, 2], each one's share of layers, and of those with experts
     Float64s,  # float64[tokens + 1], the embedding, which the first has; 0 where there is one stage
@@ -102,7 +108,7 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
 
     Beside what `batch_attention_ns` takes a row holds sequences and the tokens of decodes.
     """
-    token_ns, sequence_ns, shared_ns, unevenness = times
+    token_ns, sequence_ns, shared_ns, unevenness, kinds = times
     shares, embedding_ns, _ = stages
     slowest, in_all, widest = 0.0, 0.0, 0
     is_mixed = False
@@ -117,8 +123,9 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
             own += sequence_ns[int(batches[rank, 5])]
         slowest = max(slowest, own)
     first = embedding_ns[widest]
-    layers = shares[stage, 0] * (token_ns[1 if is_mixed else 0, widest] - first)
+    layers = shares[stage, 0] * (token_ns[widest] - first)
     if stage == 0:
         layers += first
     slowest += layers + shares[stage, 1] * shared_ns[int(in_all)]
-    return int(slowest + 0.5)
+    factor, every = kinds[1 if is_mixed else 0]
+    return int(slowest * factor + every + 0.5)
