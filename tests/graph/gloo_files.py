@@ -44,10 +44,22 @@ class GlooRank:
         """A receive from the rank at a place of some group."""
         self._transfer("c10d::recv_", "gloo:recv", place, call, waited_us, tag)
 
-    def collective(self, call: tuple[float, float], span: tuple[float, float], worker: int) -> None:
+    def collective(
+        self,
+        call: tuple[float, float],
+        span: tuple[float, float],
+        worker: int,
+        *,
+        number: int | None = None,
+        rows: int = SHAPE[0],
+    ) -> None:
         """An all-reduce over all ranks: its call, and its span on a thread of gloo's own."""
-        self._add("cpu_op", "c10d::allreduce_", *call, {"Input Dims": [SHAPE]})
-        own = {"Input Dims": [SHAPE], "Input type": ["float"]}
+        shape = [rows, SHAPE[1]]
+        numbered: Event = {"Collective name": "allreduce", "dtype": "Float", "Seq": number}
+        numbered["In msg nelems"] = numbered["Out msg nelems"] = rows * SHAPE[1]
+        numbered = {} if number is None else numbered
+        self._add("cpu_op", "c10d::allreduce_", *call, {"Input Dims": [shape], **numbered})
+        own = {"Input Dims": [shape], "Input type": ["float"]}
         self._add("user_annotation", "gloo:all_reduce", *span, own)
         self.events[-1]["tid"] += 1_000 + worker
 

@@ -170,3 +170,22 @@ def test_collectives_of_one_group_that_ran_side_by_side_do_not_wait_for_each_oth
     assert len(nodes_of(recording.graph, NodeKind.GHOST)) == 4
     error_ns = replayed.end_ns[finish] - recording.measured.end_ns[finish]
     assert np.abs(error_ns).max() <= 10 * US
+
+
+def test_workers_that_start_in_another_order_than_they_were_asked_meet_by_number() -> None:
+    first, second = GlooRank(0, {"0": (0, 1)}, 2), GlooRank(1, {"0": (0, 1)}, 2)
+    starts_us = {0: (310, 300), 1: (300, 310)}  # of the first and the second all-reduce
+    for host in (first, second):
+        host.work(0, 100)
+        for at, (rows, call_us) in enumerate(((4, 100), (8, 120))):
+            start_us = starts_us[host.rank][at]
+            span = (start_us, start_us + 50)
+            host.collective((call_us, call_us + 10), span, worker=at, number=7 + at, rows=rows)
+        host.work(140, 400)
+
+    recording = recording_of_files([host.text(400) for host in (first, second)])
+
+    assert [
+        (each.num_bytes, each.recorded_ranks, each.position) for each in recording.graph.collectives
+    ] == [(128, (0, 1), 0), (256, (0, 1), 1)]
+    assert not [each for each in recording.findings if each.topic == "collectives"]

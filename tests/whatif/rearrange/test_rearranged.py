@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from foretrace.base import CollectiveKind, ScenarioError
@@ -354,3 +356,17 @@ def test_what_is_left_for_the_last_bucket_is_no_scrap() -> None:
         if each.step == 1 and each.part.name == "BUCKET" and each.scale_bytes != 1
     ]
     assert len([each for each in sizes if each < 0.2]) == 0
+
+
+def test_larger_buckets_are_as_large_as_is_stated_and_issued_as_those_that_were_there() -> None:
+    config = JobConfig(dp=2, num_layers=6, num_microbatches=1, merged_buckets=(0, 1))
+
+    new = new_job(config, PlanKeys({"bucket_bytes": 150_000_000}))
+
+    def buckets(placed: Sequence[Placed]) -> list[Placed]:
+        return [each for each in placed if each.step == 1 and each.part.name == "BUCKET"]
+
+    issued = buckets(new.ranks[0].placed)[:2]
+    assert [each.layer for each in issued] == [3, 0]
+    # Of 100 and four of 50 MB, the second and the last were issued where these are.
+    assert [each.scale_bytes for each in issued] == [3, 3]

@@ -14,6 +14,7 @@ EIGHT = acceptance_config(8)
 PIPELINE = JobConfig(pp=4, num_layers=2, num_microbatches=4, schedule="gpipe")
 REDUCING = JobConfig(dp=4, num_layers=6, num_microbatches=2, layer_parameter_bytes=200_000_000)
 IN_PAIRS = replace(REDUCING, layers_per_bucket=2)
+UNEVEN = replace(REDUCING, num_layers=6, merged_buckets=(0, 1))
 IN_STAGES = replace(REDUCING, dp=2, pp=2, num_layers=4, num_microbatches=4, layers_per_bucket=4)
 
 
@@ -33,6 +34,11 @@ IN_STAGES = replace(REDUCING, dp=2, pp=2, num_layers=4, num_microbatches=4, laye
         (PIPELINE, Parallelism(schedule="1f1b"), replace(PIPELINE, schedule="1f1b")),
         (REDUCING, PlanKeys({"bucket_bytes": 400_000_000}), IN_PAIRS),
         (IN_PAIRS, PlanKeys({"bucket_bytes": 200_000_000}), REDUCING),
+        (
+            UNEVEN,
+            PlanKeys({"bucket_bytes": 600_000_000}),
+            replace(REDUCING, num_layers=6, layers_per_bucket=3),
+        ),
         (IN_PAIRS, Layers(3), with_layers(IN_PAIRS, 3)),
         (IN_PAIRS, Layers(10), with_layers(IN_PAIRS, 10)),
         (IN_STAGES, Parallelism(pp=4), with_layers(IN_STAGES, 2, pp=4)),

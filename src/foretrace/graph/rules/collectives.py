@@ -85,13 +85,25 @@ def _order_of_group(key: tuple[bool, NamedGroup]) -> str:
 
 
 def _members(operations: Operations, comm: CommunicationOps, rows: Int64s) -> list[_Member]:
-    """The recorded ranks of a group; rows of each in order of start."""
+    """The recorded ranks of a group; rows of each in the order in which they were asked for."""
     rows = rows[np.lexsort((rows, comm.start_ns[rows], comm.rank[rows]))]
     positions, first = np.unique(comm.rank[rows], return_index=True)
     return [
-        _Member(position, operations.ranks[position], own)
+        _Member(position, operations.ranks[position], _as_numbered(comm, own))
         for position, own in zip(positions.tolist(), np.split(rows, first[1:]), strict=True)
     ]
+
+
+def _as_numbered(comm: CommunicationOps, rows: Int64s) -> Int64s:
+    """One rank's rows by their sequence numbers, where these are whole; else by start.
+
+    Worker threads of one group start what they took in turns when they get a core, so that on a
+    busy host the later of two starts first.
+    """
+    if any(comm.kind[row] in _PAIRWISE for row in rows.tolist()):
+        return rows
+    ordered = rows[np.argsort(comm.sequence[rows], kind="stable")]
+    return ordered if _is_rising(comm.sequence[ordered]) else rows
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Buckets of gradients in the last microbatch's backward pass of a new job.
 
 Where every layer closes its own buckets, these go with their layers. Else, and where buckets are
-to hold more or less, they are filled anew: in the order of the backward pass, each as large as
-recorded ones are on average. What waits for each goes with it, counted from the last one, which
-is waited for longest. Together they hold the stage's parameters.
+to hold more or less, they are filled anew: in the order of the backward pass, each as large as is
+stated, or as recorded ones are on average, and like the recorded one that was issued there: the
+last of them shares nothing with the backward pass. What waits for each goes with it, counted from
+the last one, which is waited for longest. Together they hold the stage's parameters.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Filling:
     """How buckets of the new job are filled."""
 
     is_anew: bool = False  # whatever layers there are: of another size, or issued when full now
-    factor: float = 1.0  # bytes of a full bucket over those of a recorded one
+    full_bytes: int | None = None  # of a full bucket; `None`: as recorded ones are on average
     is_put_off: bool = False  # issued behind the backward pass now, and beside it before
 
 
@@ -134,12 +135,13 @@ class Buckets:
         sizes = [self._bytes_of(each.placed.piece) for each in templates]
         full = sum(sizes[:-1]) / (len(sizes) - 1) if len(sizes) > 1 else float(sizes[0])
         per_weight = sum(sizes) / stage.recorded if stage.recorded else 0.0
-        full = _without_scrap(max(full * filling.factor, 1.0), stage.own * per_weight)
+        full = _without_scrap(max(filling.full_bytes or full, 1.0), stage.own * per_weight)
         layers = [stage.of_layer.get(slot.source, 0.0) for slot in unit.slots]
         amounts = [each * per_weight for each in (stage.of_last, *layers, stage.of_first)]
+        new = list(filled(amounts, full, tolerance=TOLERANCE))
         made = []
-        for at, one in enumerate(filled(amounts, full, tolerance=TOLERANCE)):
-            like, own = templates[min(at, len(templates) - 1)], sizes[min(at, len(sizes) - 1)]
+        for one, at in zip(new, _issued_there([each.amount for each in new], sizes), strict=True):
+            like, own = templates[at], sizes[at]
             scale = one.amount / own if own > 0 else 1.0
             made.append((one, replace(like, placed=replace(like.placed, scale_bytes=scale))))
         return issued(unit.without(self._is_issued), made, full, is_inside=True)
@@ -227,6 +229,15 @@ def _end_of_work(after: Sequence[PlacedPiece]) -> int:
     """Where, behind the layers, nothing is added to gradients any more."""
     waiting = (PieceRole.REDUCED, PieceRole.RETURN, PieceRole.SEND)
     return next((at for at, each in enumerate(after) if each.role in waiting), len(after))
+
+
+def _issued_there(new: Sequence[float], recorded: Sequence[float]) -> list[int]:
+    """For each new bucket, the recorded one that was issued when as much was reduced."""
+    ends, old_ends = np.cumsum(new), np.cumsum(recorded)
+    share = ends / max(float(ends[-1]), 1.0) if len(ends) else ends
+    old_share = old_ends / max(float(old_ends[-1]), 1.0)
+    place = np.searchsorted(old_share, share * (1 - TOLERANCE))
+    return [min(int(at), len(recorded) - 1) for at in place]
 
 
 def _without_scrap(full: float, total: float) -> float:

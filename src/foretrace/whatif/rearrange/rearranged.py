@@ -281,13 +281,10 @@ class _Making:
         """How buckets are filled, before and after."""
         old, new = self.before.plan, self.after.plan
         is_resized = old.bucket_bytes != new.bucket_bytes
-        factor = 1.0
-        if is_resized and old.bucket_bytes and new.bucket_bytes:
-            factor = new.bucket_bytes / old.bucket_bytes
         was_beside, is_beside = old.overlap.gradients, new.overlap.gradients
         return Filling(
             is_anew=is_resized or (is_beside and not was_beside),
-            factor=factor,
+            full_bytes=new.bucket_bytes if is_resized else None,
             is_put_off=was_beside and not is_beside,
         )
 
