@@ -9,7 +9,7 @@ from foretrace.base import CollectiveKind, Float64s
 from foretrace.cost import CollectiveRequests, Source, collective_costs, even_total
 from foretrace.cost.network import GroupSpan, span_of
 from foretrace.cost.network.tiers import CONSTANTS, TAPER, TAPER_BEYOND, tiers_ns
-from foretrace.machine import Machine, Tier, TierKind, load_machine
+from foretrace.machine import Machine, Tier, TierKind, load_machine, with_hosts
 
 ALL_GATHER = CollectiveKind.ALL_GATHER
 ALL_REDUCE = CollectiveKind.ALL_REDUCE
@@ -204,3 +204,24 @@ def test_alps_itself_is_fitted() -> None:
 def test_a_place_outside_the_machine_is_refused(machine: Machine) -> None:
     with pytest.raises(ValueError, match="outside"):
         span_of([0, 64], machine)
+
+
+def test_trees_between_two_hosts_carry_what_channels_of_their_cards_do() -> None:
+    def bus_bytes_per_ns(name: str, cards: int, card: float, dtype: str = "fp32") -> float:
+        base = load_machine(name)
+        host = replace(base.host, num_nics=cards, nic_bytes_per_ns=card)
+        group = tuple(range(16))
+        one, size = np.zeros(1, np.int32), np.array([8 << 30], np.int64)
+        requests = CollectiveRequests(one, size, one, one, ("allreduce",), (dtype,), (group,))
+        costs = collective_costs(requests, with_hosts(replace(base, host=host), 16))
+        return float(size[0] / costs.duration_ns[0]) * 2 * 15 / 16
+
+    # A channel of an Ampere chip carries 23.6 GB/s, every byte twice, and a card of 25 GB/s has
+    # one: less than a ring gets of it. On Hopper it carries 41.4, and trees use the card twice.
+    assert bus_bytes_per_ns("dgx-a100", 4, 25.0) == pytest.approx(4 * 25 * 0.96, rel=0.01)
+    assert bus_bytes_per_ns("dgx-a100", 2, 25.0) == pytest.approx(2 * 25 * 0.96, rel=0.01)
+    assert bus_bytes_per_ns("dgx-a100", 4, 12.5) > 1.5 * 4 * 12.5
+    assert bus_bytes_per_ns("dgx-h100", 4, 25.0) > 1.5 * 4 * 25
+    # Cards of 50 GB/s have two channels each on Ampere.
+    found = bus_bytes_per_ns("dgx-a100", 2, 50.0)
+    assert found == pytest.approx(2 * 50 * 0.96, rel=0.01)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -268,3 +269,51 @@ def test_a_name_that_nothing_has_is_refused_with_the_nearest() -> None:
         described("h100-smx")
     with pytest.raises(MachineError, match="machine list"):
         described("zzz")
+
+
+_REGION = 'ranks = 400\noversubscription = "5:2"\n'
+
+
+def _with(tmp_path: Path, added: str, after: str = _REGION) -> Path:
+    for name, text in (("own", CHIP), ("box", HOST), ("ours", MACHINE)):
+        (tmp_path / f"{name}.toml").write_text(text.replace(after, after + added), "utf-8")
+    return tmp_path / "ours.toml"
+
+
+def test_a_tier_states_jitter_with_its_law_and_a_price_of_links(tmp_path: Path) -> None:
+    added = 'jitter = "3 us"\njitter_law = "gamma:0.5"\nlink_price = "150 /Gb/s/month"\n'
+
+    found = load_machine(_with(tmp_path, added))
+
+    hall = found.tiers[-1]
+    assert (hall.jitter_ns, hall.law_text) == (3_000.0, "gamma:0.5")
+    # 2 cards of 200 Gb/s for 4 chips, two fifths of it beyond the host: 40 Gb/s of each chip.
+    assert found.links_per_chip_hour == pytest.approx(40 * 150 * 12 / (365.25 * 24))
+    assert load_machine("llama3-24k").links_per_chip_hour is None
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ('jitter = "3 us"\n', "has jitter_law None and a jitter"),
+        ('jitter_law = "exponential"\n', "has jitter_law 'exponential' and no jitter"),
+        ('jitter = "3 us"\njitter_law = "gamma"\n', 'jitter_law = "exponential", or "gamma:0.5"'),
+        ('jitter = "3 us"\njitter_law = "normal:0.1"\n', "has jitter_law 'normal:0.1'"),
+        ('jitter = "3 us"\njitter_law = "lognormal:900"\n', "over its mean, up to 10"),
+        ('jitter = "3 GB"\njitter_law = "exponential"\n', "has the unit 'GB'"),
+        ('link_price = "150 EUR"\n', "price has one of /Gb/s/month, /Gb/s/year"),
+        ("link_price = 150\n", 'as in "150 /Gb/s/month"'),
+    ],
+)
+def test_a_law_without_its_mean_or_a_price_without_its_unit_gets_a_sentence(
+    tmp_path: Path, added: str, says: str
+) -> None:
+    with pytest.raises(MachineError, match=re.escape(says)):
+        load_machine(_with(tmp_path, added))
+
+
+def test_the_innermost_tier_has_no_jitter(tmp_path: Path) -> None:
+    added = 'jitter = "1 us"\njitter_law = "exponential"\n'
+
+    with pytest.raises(MachineError, match=r"'host' of .* is the innermost and has jitter"):
+        load_machine(_with(tmp_path, added, after="ranks = 4\n"))

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from foretrace.cost.model import KernelRequests as KernelRequests
     from foretrace.cost.model import Source as Source
     from foretrace.cost.network import CollectiveLoads as CollectiveLoads
+    from foretrace.cost.network import MessagesOfTier as MessagesOfTier
     from foretrace.cost.network import by_trees as by_trees
     from foretrace.cost.network import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network import collective_costs as collective_costs
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from foretrace.cost.network import collective_loads as collective_loads
     from foretrace.cost.network import collective_named as collective_named
     from foretrace.cost.network import even_total as even_total
+    from foretrace.cost.network import messages_with_jitter as messages_with_jitter
     from foretrace.cost.of_graph import STATED as STATED
     from foretrace.cost.of_graph import graph_costs as graph_costs
     from foretrace.cost.of_graph import node_operations as node_operations

@@ -21,7 +21,8 @@ from foretrace.machine.chip import (
 from foretrace.machine.figures import Figure, FigureField
 from foretrace.machine.files import PRESETS
 from foretrace.machine.host import HOST_FIELDS, Host, load_host
-from foretrace.machine.machine import TIER_FIELDS, Description, Machine, load_machine
+from foretrace.machine.machine import Description, Machine, load_machine
+from foretrace.machine.tier_files import TIER_FIELDS
 from foretrace.machine.units import QuantityKind, quantity
 
 # A figure this many times the description's it extends is taken for a slip.

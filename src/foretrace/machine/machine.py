@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,54 +11,21 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import MOST_RANKS, Citation, Document, Int64s, MachineError
+from foretrace.base import MOST_RANKS, Document, Int64s, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
     DataSheet,
     Figure,
-    FigureField,
     as_table,
     check_keys,
-    number,
-    prefixed,
-    read_figures,
     read_sources,
-    whole,
 )
 from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.host import Host, host_names, load_host
+from foretrace.machine.tier_files import read_tier
 from foretrace.machine.tiers import Tier, TierKind, check_nesting, instance_sizes, tiers_spanned
-from foretrace.machine.units import QuantityKind
 
-TIER_FIELDS = (
-    FigureField(
-        "ranks", QuantityKind.COUNT, 2, 10_000_000, "chips in one instance", is_required=True
-    ),
-    FigureField(
-        "bandwidth",
-        QuantityKind.BANDWIDTH,
-        "0.1 Gb/s",
-        "5 TB/s",
-        "of one chip, one direction; left out: as its host has it",
-    ),
-    FigureField(
-        "oversubscription", QuantityKind.RATIO, 1, 64, "7:1 leaves a seventh when all send"
-    ),
-    FigureField(
-        "latency", QuantityKind.TIME, "50 ns", "100 ms", "one small message from chip to chip"
-    ),
-    FigureField(
-        "distance", QuantityKind.LENGTH, "1 m", "10000 km", "of fibre between instances inside it"
-    ),
-    FigureField(
-        "rails", QuantityKind.COUNT, 1, 64, "separate networks, one for each chip of a host"
-    ),
-)
-
-# Light in glass of a refractive index of 1.468 (Corning SMF-28, at 1,550 nm).
-_FIBRE_NS_PER_METRE = 1.468 / 0.299792458
 _KEYS = ("kind", "title", "host", "sources", "tiers")
-_TIER_TEXTS = ("name", "kind", "technology", "sizes")
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,8 +68,17 @@ class Machine(DataSheet):
             Column("shared_bytes_per_ns", "share", Unit.GIGABYTES_PER_S),
             Column("latency_ns", "one message", Unit.NS),
             Column("num_rails"),
+            *self._optional_columns(),
             title="tiers: GB/s of one chip in one direction; share: while all send",
         )
+
+    def _optional_columns(self) -> Iterator[Column]:
+        """What few machines state."""
+        if any(tier.jitter_ns is not None for tier in self.tiers):
+            yield Column("jitter_ns", "jitter", Unit.NS)
+            yield Column("jitter_law", "law", Unit.WORD, lambda tier: tier.law_text)
+        if self.links_per_chip_hour is not None:
+            yield Column("links_per_chip_hour", "links of a chip-hour", Unit.NUMBER)
 
     def _num_ranks_of(self, tier: Tier) -> int:
         return self.num_ranks if tier is self.tiers[-1] else tier.num_ranks
@@ -111,6 +87,12 @@ class Machine(DataSheet):
     def chip(self) -> Chip:
         """What computes."""
         return self.host.chip
+
+    @property
+    def links_per_chip_hour(self) -> float | None:
+        """What the links behind one chip cost in an hour; `None`: no tier states a price."""
+        found = [price for tier in self.tiers if (price := tier.links_per_chip_hour) is not None]
+        return sum(found) if found else None
 
     @property
     def is_one_host(self) -> bool:
@@ -277,8 +259,13 @@ def _machine(found: Document, folders: Sequence[Path]) -> Machine:
     entries = found.table.get("tiers")
     if not isinstance(entries, list) or not entries:
         raise MachineError(f"{found.where} has no [[tiers]]: write one for each network level")
-    read = [_tier(entry, host, sources=sources, where=found.where) for entry in entries]
+    read = [read_tier(entry, host, sources=sources, where=found.where) for entry in entries]
     tiers = tuple(tier for tier, _ in read)
+    if tiers[0].jitter_ns is not None:
+        raise MachineError(
+            f"tier {tiers[0].name!r} of {found.where} is the innermost and has jitter: collectives "
+            "inside it take what was measured of them; state it of tiers further out"
+        )
     sizes = instance_sizes(as_table(entries[-1], found.where).get("sizes"), tiers, found.where)
     if sizes:
         tiers = (*tiers[:-1], replace(tiers[-1], num_ranks=len(sizes) * tiers[-2].num_ranks))
@@ -293,61 +280,6 @@ def _machine(found: Document, folders: Sequence[Path]) -> Machine:
         path=found.path,
         sizes=sizes,
     )
-
-
-def _tier(
-    entry: object, host: Host, *, sources: dict[str, Citation], where: str
-) -> tuple[Tier, tuple[Figure, ...]]:
-    table = as_table(entry, f"a tier of {where}")
-    name = str(table.get("name", ""))
-    place = f"tier {name!r} of {where}"
-    check_keys(table, (*_TIER_TEXTS, *(field.key for field in TIER_FIELDS)), place)
-    kinds = [kind.value for kind in TierKind]
-    if not name or table.get("kind") not in kinds:
-        raise MachineError(
-            f"{place} has name {name!r} and kind {table.get('kind')!r}: "
-            f"give it a name and one of the kinds {', '.join(kinds)}"
-        )
-    kind = TierKind(str(table["kind"]))
-    numbers = {key: value for key, value in table.items() if key not in _TIER_TEXTS}
-    figures = read_figures(numbers, TIER_FIELDS, sources=sources, where=place)
-    oversubscription = number(figures, "oversubscription")
-    if oversubscription is not None and oversubscription < 1:
-        raise MachineError(
-            f"{place} has an oversubscription of {figures['oversubscription'].quantity.text!r}, "
-            'less than 1: write "7:1" where a seventh of the bandwidth is left'
-        )
-    tier = Tier(
-        name=name,
-        kind=kind,
-        technology=str(table.get("technology", "")),
-        num_ranks=round(figures["ranks"].value),
-        bytes_per_ns=number(figures, "bandwidth") or _host_bandwidth(host, kind, place),
-        oversubscription=oversubscription or 1.0,
-        latency_ns=_latency_ns(figures),
-        num_rails=whole(figures, "rails"),
-    )
-    return tier, prefixed(f"tier {name}", figures)
-
-
-def _latency_ns(figures: Mapping[str, Figure]) -> float | None:
-    """Of one message: what is stated, and the way along the fibre."""
-    stated, distance = number(figures, "latency"), number(figures, "distance")
-    if distance is None:
-        return stated
-    return (stated or 0.0) + distance * _FIBRE_NS_PER_METRE
-
-
-def _host_bandwidth(host: Host, kind: TierKind, place: str) -> float:
-    is_scale_up = kind is TierKind.SCALE_UP
-    found = host.scale_up_bytes_per_ns if is_scale_up else host.network_bytes_per_ns
-    if found is None:
-        lacks = "scale_up_bandwidth" if is_scale_up else "num_nics and nic_bandwidth"
-        raise MachineError(
-            f"{place} has no bandwidth, and host {host.name!r} no {lacks} to take it from: "
-            "add one of them"
-        )
-    return found
 
 
 Description = Chip | Host | Machine

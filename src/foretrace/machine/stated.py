@@ -20,19 +20,21 @@ from foretrace.base import MachineError
 from foretrace.machine.chip import CHIP_FIELDS, PEAK_FIELDS, Chip
 from foretrace.machine.figures import Figure, FigureField
 from foretrace.machine.host import HOST_FIELDS, Host
-from foretrace.machine.machine import TIER_FIELDS, Machine
+from foretrace.machine.machine import Machine
+from foretrace.machine.tier_files import TIER_FIELDS
 from foretrace.machine.tiers import Tier, TierKind
 from foretrace.machine.units import quantity
 
 TABLES = ("network", "host", "chip")
 _GBITS_PER_S = 8  # one byte per ns
-_SHAPE = ("ranks", "num_chips", "distance")
+_SHAPE = ("ranks", "num_chips", "distance", "jitter")
 # Keys of files that are called otherwise in Python; whole numbers are rounded.
 _TIER = {
     "bandwidth": "bytes_per_ns",
     "oversubscription": "oversubscription",
     "latency": "latency_ns",
     "rails": "num_rails",
+    "link_price": "link_price",
 }
 _HOST = {
     "scale_up_bandwidth": "scale_up_bytes_per_ns",

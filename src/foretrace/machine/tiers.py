@@ -41,11 +41,27 @@ class Tier(Plain):
     oversubscription: float  # 7.0: a seventh of `bytes_per_ns` is left when all send; 1.0 if full
     latency_ns: float | None  # one small message from rank to rank
     num_rails: int | None  # separate networks, one for each chip of a host
+    # What a message takes beyond the latency, in the mean, and as which law that varies.
+    jitter_ns: float | None = None
+    jitter_law: str = ""  # "exponential", "gamma", "lognormal"; "" without jitter
+    jitter_variation: float = 0.0  # of that law: standard deviation over mean
+    link_price: float | None = None  # of one byte per ns both ways for an hour, any currency
 
     @property
     def shared_bytes_per_ns(self) -> float:
         """What one rank gets in one direction while all ranks send across this tier."""
         return self.bytes_per_ns / self.oversubscription
+
+    @property
+    def links_per_chip_hour(self) -> float | None:
+        """What one chip's share of the links into this tier costs in an hour."""
+        return None if self.link_price is None else self.link_price * self.shared_bytes_per_ns
+
+    @property
+    def law_text(self) -> str:
+        """How jitter varies, as files have it."""
+        is_whole = self.jitter_law in {"", "exponential"}
+        return self.jitter_law if is_whole else f"{self.jitter_law}:{self.jitter_variation:g}"
 
 
 def tiers_spanned(

@@ -26,6 +26,7 @@ class QuantityKind(StrEnum):
     CLOCK = "clock"  # cycles per ns
     POWER = "power"  # watts
     LENGTH = "length"  # metres
+    PRICE = "price"  # of one byte per ns for an hour, in any currency
     COUNT = "count"  # a whole number
     RATIO = "ratio"  # 7.0 for "7:1"
 
@@ -37,6 +38,7 @@ def _prefixed(unit: str, prefixes: str, *, per: float = 1.0) -> dict[str, float]
 
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _BITS_PER_BYTE = 8
+_HOURS_PER_YEAR = 8766  # of 365.25 days
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
 
 # What one of each unit is worth inside.
@@ -58,9 +60,13 @@ UNITS: dict[QuantityKind, dict[str, float]] = {
     QuantityKind.CLOCK: {"MHz": 1e-3, "GHz": 1.0},
     QuantityKind.POWER: {"W": 1.0, "kW": 1e3},
     QuantityKind.LENGTH: {"m": 1.0, "km": 1e3},
+    QuantityKind.PRICE: {
+        "/Gb/s/month": _BITS_PER_BYTE * 12 / _HOURS_PER_YEAR,
+        "/Gb/s/year": _BITS_PER_BYTE / _HOURS_PER_YEAR,
+    },
 }
 
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z][A-Za-z/]*)\s*")
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/][A-Za-z/]*)\s*")
 _RATIO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*:\s*(\d+(?:\.\d+)?)\s*")
 
 
@@ -146,5 +152,6 @@ def _example(kind: QuantityKind) -> str:
         QuantityKind.CLOCK: "1410 MHz",
         QuantityKind.POWER: "700 W",
         QuantityKind.LENGTH: "12 km",
+        QuantityKind.PRICE: "150 /Gb/s/month",
     }
     return examples[kind]

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from foretrace.simulate.sampling.draws import FIXED as FIXED
     from foretrace.simulate.sampling.draws import Draws as Draws
     from foretrace.simulate.sampling.draws import drawn_factors as drawn_factors
+    from foretrace.simulate.sampling.draws import probabilities as probabilities
     from foretrace.simulate.sampling.draws import quantile_table as quantile_table
     from foretrace.simulate.sampling.draws import sampled_duration_ns as sampled_duration_ns
     from foretrace.simulate.sampling.draws import simulate_samples as simulate_samples
+    from foretrace.simulate.sampling.draws import table_mean as table_mean
     from foretrace.simulate.sharing.cores import Cores as Cores
     from foretrace.simulate.sharing.cores import alone_ns as alone_ns
     from foretrace.simulate.sharing.shared import simulate_links as simulate_links

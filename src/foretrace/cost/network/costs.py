@@ -27,7 +27,15 @@ from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
 from foretrace.cost.network.span import GroupSpan, span_in_channels, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
-from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, TREES, go_by_tree, tiers_ns
+from foretrace.cost.network.tiers import (
+    NCCL_HOPS,
+    TAPER,
+    TREES,
+    MessagesOfTier,
+    go_by_tree,
+    messages_of,
+    tiers_ns,
+)
 from foretrace.machine import Chip, Machine
 
 _K = CollectiveKind
@@ -54,6 +62,21 @@ _CHANNEL_BYTES_PER_NS = {
     "Hopper": 36.7,
     **dict.fromkeys(("Blackwell", "Blackwell Ultra"), 40.0),
 }
+
+# What one channel's tree carries between two hosts, every byte counted twice, and by which chips of
+# those whose switches add. Source: as above, perChMaxTreeBws and perChMaxNVLSTreeBws of two nodes.
+_TREE_BYTES_PER_NS = {
+    **dict.fromkeys(("Pascal", "Volta", "Turing"), 18.5),
+    **dict.fromkeys(("Ampere", "Ada"), 23.6),
+    "Hopper": 41.4,
+    **dict.fromkeys(("Blackwell", "Blackwell Ultra"), 42.8),
+}
+_SWITCH_TREE_BYTES_PER_NS = {"Hopper": 57.7, "Blackwell": 96.0, "Blackwell Ultra": 96.0}
+# A card gets two channels where each still has so much. Source: ncclTopoDupChannels and the steps
+# of bandwidth in src/graph/search.cc there: one of 25 GB/s counts as 24.
+_ADDED = "bf16"  # by what takes part in the choice between rings and trees
+_DOUBLED, _DOUBLED_OF_MANY, _MANY = 25.0, 50.0, 4
+_LOSS_OF_STEPS = 0.96
 
 
 @dataclass(frozen=True)
@@ -184,6 +207,22 @@ def collective_costs(
     )
 
 
+def messages_with_jitter(
+    name: str, places: Sequence[int], *, machine: Machine
+) -> tuple[MessagesOfTier, ...]:
+    """The messages of a collective over tiers whose latency varies.
+
+    Args:
+        name: of the collective.
+        places: of the group.
+        machine: where they lie.
+    """
+    collective = collective_named(name)
+    if collective is None or Dispatched.named(name) is not None:
+        return ()
+    return tuple(messages_of(collective, span_of(places, machine)))
+
+
 def by_trees(name: str, num_bytes: int, places: Sequence[int], *, machine: Machine) -> bool:
     """Whether a collective goes up and down trees of hosts, and not in rings.
 
@@ -196,13 +235,35 @@ def by_trees(name: str, num_bytes: int, places: Sequence[int], *, machine: Machi
     collective = collective_named(name)
     if collective not in TREES:
         return False
-    span = span_of(places, machine)
+    span, chip = span_of(places, machine), machine.chip
     if not span.levels:
         return False
-    values = chosen_between(span, constants=collectives_for(machine.chip)).fit.values
-    span = _in_channels(collective, span, channels_of(name), chip=machine.chip, values=values)
+    chosen, channels = chosen_between(span, constants=collectives_for(chip)), channels_of(name)
+    values = chosen.fit.values
+    if chosen.source is not Source.FITTED:
+        adding = who_adds(collective, _ADDED, chip)
+        span = _with_trees_of_pairs(span, channels, chip=chip, adding=adding)
+    span = _in_channels(collective, span, channels, chip=chip, values=values)
     size = np.array([float(num_bytes)])
     return bool(go_by_tree(collective, size, span, values=values)[0])
+
+
+def _with_trees_of_pairs(span: GroupSpan, channels: int, *, chip: Chip, adding: str) -> GroupSpan:
+    """The span with what trees between two hosts carry in as many channels as NCCL gives cards."""
+    each = _TREE_BYTES_PER_NS.get(chip.architecture)
+    if each is None or span.num_domains != 2:  # noqa: PLR2004 - a pair
+        return span
+    card = span.card_bytes_per_ns * _LOSS_OF_STEPS
+    is_newer = chip.architecture in {"Ada", *_SWITCH_TREE_BYTES_PER_NS}
+    is_doubled = card >= _DOUBLED and not (
+        is_newer and card < _DOUBLED_OF_MANY and span.num_cards > _MANY
+    )
+    most = min(span.num_cards * (2 if is_doubled else 1), channels or np.inf)
+    carried = most * each / 2
+    if adding == IN_SWITCH and span.num_inside > 1:
+        twice = 2 * (span.num_ranks - 1) / span.num_ranks
+        carried = max(carried, most * _SWITCH_TREE_BYTES_PER_NS[chip.architecture] / twice)
+    return replace(span, tree_bytes_per_ns=carried)
 
 
 def _in_channels(
@@ -287,6 +348,8 @@ def _alike_ns(
     if span.levels:
         chosen = chosen_between(span, constants=constants)
         values = chosen.fit.values
+        if chosen.source is not Source.FITTED:
+            span = _with_trees_of_pairs(span, channels, chip=machine.chip, adding=adding)
         span = _in_channels(collective, span, channels, chip=machine.chip, values=values)
         duration_ns = tiers_ns(collective, sizes, span, inside_ns=duration_ns, values=values)
     spreads = chosen.spread(BELOW), chosen.spread(FROM)

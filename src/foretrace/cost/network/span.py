@@ -28,6 +28,8 @@ class TierSpan:
     num_crossings: int  # boundaries of this tier, and of none further out, along the ring
     num_branches: int  # instances of what lies inside, in the fullest instance of this tier
     latency_ns: float | None
+    jitter_ns: float = 0.0  # of a message in the mean, beyond the latency
+    tier: str = ""
 
     @property
     def ring_bytes_per_ns(self) -> float:
@@ -44,6 +46,9 @@ class GroupSpan:
     num_domains: int  # scale-up domains with a member
     levels: tuple[TierSpan, ...]  # beyond the scale-up domain, innermost first; empty inside one
     nearest_ns: float | None = None  # latency of the machine's first tier beyond that domain
+    num_cards: float = 0.0  # of its fullest domain, its share where others use them too
+    card_bytes_per_ns: float = 0.0  # of each
+    tree_bytes_per_ns: float = np.inf  # what trees between two hosts carry, whatever the network
 
     @property
     def ring_bytes_per_ns(self) -> float:
@@ -87,6 +92,10 @@ def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
         places = machine.places(np.asarray(places, np.int64)).tolist()
     per_domain = Counter(_instances(places, machine.tiers[0]))
     more = _more_of_cards(places, machine)
+    host = machine.host
+    per_chip = min(host.num_nics or host.num_chips, host.num_chips) / host.num_chips
+    beyond = (tier for tier in machine.tiers[1:] if tier.num_ranks > host.num_chips)
+    outside = next(beyond, None)
     levels = tuple(
         _level(places, inner, tier, more=more if tier.num_ranks > machine.host.num_chips else 1.0)
         for inner, tier in pairwise(machine.tiers)
@@ -98,6 +107,8 @@ def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
         num_domains=len(per_domain),
         levels=levels,
         nearest_ns=machine.tiers[1].latency_ns if levels else None,
+        num_cards=max(max(per_domain.values()) * per_chip * more, 1.0) if levels else 0.0,
+        card_bytes_per_ns=outside.bytes_per_ns / per_chip if levels and outside else 0.0,
     )
 
 
@@ -127,4 +138,6 @@ def _level(places: Sequence[int], inner: Tier, tier: Tier, *, more: float) -> Ti
         num_crossings=len(inside) - len(branches),
         num_branches=max(branches.values()),
         latency_ns=tier.latency_ns,
+        jitter_ns=tier.jitter_ns or 0.0,
+        tier=tier.name,
     )

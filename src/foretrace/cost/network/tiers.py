@@ -9,7 +9,8 @@ overlap. What leaves is bounded by the narrowest level of the group's `GroupSpan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -147,10 +148,13 @@ def _tree_ns(
 ) -> Float64s:
     rate, rounds = _rate(span.ring_bytes_per_ns, span, values), collective.num_rounds
     # Two hosts are each other's root: each half goes one way only.
-    tree_bytes = num_bytes * (rounds if span.num_domains > 2 else 1)  # noqa: PLR2004 - a pair
+    is_pair = span.num_domains <= 2  # noqa: PLR2004
+    most = span.tree_bytes_per_ns if is_pair else np.inf
+    tree_bytes = num_bytes * (1 if is_pair else rounds)
     depth = rounds * np.log2(span.num_domains)
-    packets_ns = depth * values["tree_hop_ns"] + tree_bytes / (rate * values["packet_rate"])
-    full_ns = tree_bytes / rate
+    packet_rate = min(rate, most) * values["packet_rate"]
+    packets_ns = depth * values["tree_hop_ns"] + tree_bytes / packet_rate
+    full_ns = tree_bytes / min(rate, most / values["tree_rate"])
     ramp_ns = values["ramp_ns"] * full_ns / np.maximum(full_ns + values["ramp_ns"], 1.0)
     chunks_ns = depth * values["chunk_hop_ns"] + full_ns / values["tree_rate"] + ramp_ns
     best_ns: Float64s = np.minimum(packets_ns, chunks_ns)
@@ -160,17 +164,48 @@ def _tree_ns(
 def _further_ns(collective: CollectiveKind, span: GroupSpan) -> float:
     """Latency of levels beyond that of the nearest tier, which the fitted hops hold already.
 
+    And what messages of any level take beyond their latency, in the mean.
+
     In a ring data passes every boundary in turn, in a tree a logarithm of them, and straight from
     rank to rank one.
     """
-    if span.nearest_ns is None:
-        return 0.0
     rounds = collective.num_rounds
-    return sum(
+    jitter_ns = sum(one.num_in_turn * one.mean_ns for one in messages_of(collective, span))
+    if span.nearest_ns is None:
+        return jitter_ns
+    return jitter_ns + sum(
         rounds * max(0.0, level.latency_ns - span.nearest_ns) * _num_in_turn(collective, level)
         for level in span.levels
         if level.latency_ns is not None
     )
+
+
+@dataclass(frozen=True)
+class MessagesOfTier:
+    """Messages of one collective over one tier whose latency varies."""
+
+    tier: str
+    mean_ns: float  # of one, beyond its latency
+    num_in_turn: float  # one waits for the one before
+    num_ways: int  # of as many messages each, beside each other; the last to end counts
+
+
+def messages_of(collective: CollectiveKind, span: GroupSpan) -> Iterator[MessagesOfTier]:
+    """The messages of a collective over each tier of its span that has jitter.
+
+    In a ring every member's part goes around by itself; in two trees a part goes from every leaf;
+    straight from rank to rank, each waits for all others that lie beyond the tier.
+    """
+    for level in span.levels:
+        if not level.jitter_ns:
+            continue
+        in_turn = collective.num_rounds * _num_in_turn(collective, level)
+        ways = 2 * level.num_branches if collective in TREES else span.num_ranks
+        if collective is CollectiveKind.SEND_RECV:
+            ways = 1
+        elif collective in DIRECT:
+            ways = span.num_ranks * (span.num_ranks - level.num_inside)
+        yield MessagesOfTier(level.tier, level.jitter_ns, in_turn, ways)
 
 
 def _num_in_turn(collective: CollectiveKind, level: TierSpan) -> float:

@@ -8,6 +8,8 @@ import numpy as np
 
 from foretrace.base import Float64s, Int32s, Int64s, RiskError, check_fits
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
+from foretrace.machine import Machine
+from foretrace.risk.steps.jitter import jitter_draws
 from foretrace.risk.steps.models import DurationModel
 from foretrace.risk.steps.variation import Variation
 from foretrace.simulate import FIXED, Cells, Draws
@@ -51,6 +53,7 @@ def draws_of(
     seed: int,
     factor: Float64s | None = None,
     mix: Mix | None = None,
+    machine: Machine | None = None,
 ) -> Draws:
     """How the durations of a laid-out graph vary.
 
@@ -63,12 +66,22 @@ def draws_of(
         factor: float64[samples, 1 + ranks of the graph] of each GPU in each sample, column 0 being
             1; drawn if left out.
         mix: documents and load of experts of each sample's microbatches.
+        machine: whose tiers' latency varies as they say; not at all, if left out.
     """
     is_kernel = graph.is_device
     is_finish = graph.kind == NodeKind.FINISH
     make = np.full(graph.num_nodes, FIXED, np.int32)
     make[is_kernel] = _KERNEL if variation.kernel.variation else FIXED
     make[is_finish] = _COLLECTIVE if variation.collective.variation else FIXED
+    mean_ns: Float64s = np.array(duration_ns, np.float64)
+    table = np.stack([variation.kernel.table(), variation.collective.table()])
+    jitter = None
+    if machine is not None:
+        jitter = jitter_draws(graph, mean_ns, machine, varies=variation.collective)
+    if jitter is not None:
+        make[jitter.node] = jitter.row + len(table)
+        mean_ns[jitter.node] = jitter.mean_ns[jitter.row]
+        table = np.concatenate([table, jitter.table])
     number = np.arange(graph.num_nodes, dtype=np.int64)
     shared = graph.num_nodes + graph.collective.astype(np.int64)
     ranks = np.array(graph.ranks, np.int64)
@@ -79,10 +92,10 @@ def draws_of(
     if mix is not None:
         label, factor = mix.joined(label, factor)
     return Draws(
-        duration_ns=np.asarray(duration_ns, np.float64),
+        duration_ns=mean_ns,
         make=make,
         draw=np.where(is_finish & (graph.collective != NO_COLLECTIVE), shared, number),
-        table=np.stack([variation.kernel.table(), variation.collective.table()]),
+        table=table,
         label=label.astype(np.int32),
         factor=factor,
         seed=seed,

@@ -135,7 +135,9 @@ def estimated_placement(
     _check(slowdown)
     places = _places(cell, gpus_per_host)
     lanes = -(-max(num_samples, 4 * cell.cells.num_cells) // LANES) * LANES
-    base = draws_of(cell.graph, cell.duration_ns, variation, num_samples=lanes, seed=seed)
+    base = draws_of(
+        cell.graph, cell.duration_ns, variation, num_samples=lanes, seed=seed, machine=cell.machine
+    )
     column = {rank: 1 + at for at, rank in enumerate(cell.graph.ranks)}
     found: list[Float64s] = []
     # Each pass carries the job without anything slow, whose cells are the others of all jobs.
@@ -144,7 +146,7 @@ def estimated_placement(
         factor[lanes:, [column[rank] for rank in place]] *= 1.0 + slowdown
         draws = draws_of(
             cell.graph, cell.duration_ns, variation, num_samples=2 * lanes, seed=seed,
-            factor=factor,
+            factor=factor, machine=cell.machine,
         )  # fmt: skip
         step_ns = simulate_cells(cell.graph, draws, cell.cells, goal=cell.goal, num_variants=2)
         found.append(step_ns[0, lanes:])

@@ -17,6 +17,7 @@ from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
 from foretrace.machine import Machine
 from foretrace.risk.steps.distribution import Scale, Shares, StepDistribution
 from foretrace.risk.steps.fit import FittedModels, fit_models
+from foretrace.risk.steps.jitter import jitter_notes
 from foretrace.risk.steps.laid_out import Mix, cell_replicas, cells_of, draws_of
 from foretrace.risk.steps.paths import shares
 from foretrace.risk.steps.recorded import draws_of_recording, step_factors_of
@@ -225,6 +226,7 @@ class SampledCell:
     plan: Plan
     num_replicas: int
     cells: Cells
+    machine: Machine
 
     @property
     def goal(self) -> Int32s:
@@ -259,8 +261,9 @@ def cell_of(
     graph = layout(blocks, plan, schedule_of(plan), num_replicas=count).graph
     done = simulated_step(graph, costs or step_costs(machine), inflation or Inflation())
     return SampledCell(
-        graph, done.duration_ns.astype(np.float64), plan, count, cells_of(graph, plan, count)
-    )
+        graph, done.duration_ns.astype(np.float64), plan, count, cells_of(graph, plan, count),
+        machine,
+    )  # fmt: skip
 
 
 def estimated_steps(
@@ -336,6 +339,7 @@ def estimated_steps(
             *_notes(count, chosen),
             *(() if documents is None else (_DOCUMENTS.format(documents.name),)),
             *(() if expert_load is None else (_EXPERTS.format(expert_load.name),)),
+            *jitter_notes(machine),
         ),
     )
 
@@ -417,8 +421,9 @@ def cell_samples(
 ) -> Float64s:
     """Sampled steps of a job; float64[jobs, steps of each]."""
     draws = draws_of(
-        cell.graph, cell.duration_ns, variation, num_samples=num_lanes, seed=seed, mix=mix
-    )
+        cell.graph, cell.duration_ns, variation, num_samples=num_lanes, seed=seed, mix=mix,
+        machine=cell.machine,
+    )  # fmt: skip
     found = simulate_cells(
         cell.graph, draws, cells or cell.cells, goal=cell.goal, num_repeats=num_repeats,
         workers=workers,
@@ -436,8 +441,9 @@ def step_factors(variation: Variation, shape: tuple[int, ...], seed: int) -> Flo
 
 def _cell_shares(cell: SampledCell, variation: Variation, chosen: Sampling) -> Shares:
     draws = draws_of(
-        cell.graph, cell.duration_ns, variation, num_samples=256, seed=chosen.batch_seed(0)
-    )
+        cell.graph, cell.duration_ns, variation, num_samples=256, seed=chosen.batch_seed(0),
+        machine=cell.machine,
+    )  # fmt: skip
     return shares(cell.graph, draws, is_laid_out=True)
 
 
