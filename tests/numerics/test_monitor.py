@@ -172,6 +172,8 @@ def test_a_table_of_losses_is_watched_too(tmp_path: Path) -> None:
 
     [alarm] = found.alarms
     assert (alarm.layer, alarm.step) == ("loss", 82)
+    path.write_text("\n".join(["iteration,loss,grad_norm", *rows[:26]]), encoding="utf-8")
+    assert watch(path).headline.startswith("too short to judge: 26 observations of 2 layers")
 
 
 def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
@@ -217,6 +219,11 @@ def sharded(rank: int, folder: str) -> None:
             optimizer.zero_grad()
             model(torch.randn(8, 16)).square().mean().backward()
             optimizer.step()
+    alone = torch.nn.Parameter(torch.ones(32 * (1 - rank)))  # the second has no part of it
+    other = torch.optim.SGD([alone], lr=0.1)
+    with OptimizerMonitor(other, f"{folder}/alone-{rank}.jsonl", every=1):
+        alone.sum().backward()  # type: ignore[no-untyped-call]
+        other.step()
     torch.distributed.destroy_process_group()
 
 
@@ -232,3 +239,5 @@ def test_each_process_of_a_sharded_model_watches_its_part(tmp_path: Path) -> Non
         assert all(row.last["update_norm"] for row in log.rows)
     first = [{row.layer: row.last["ratio_std"] for row in log.rows} for log in logs]
     assert first[0]["0.weight"] != first[1]["0.weight"]
+    assert watch(tmp_path / "alone-0.jsonl").num_steps == 1
+    assert not (tmp_path / "alone-1.jsonl").read_text(encoding="utf-8")

@@ -105,8 +105,8 @@ def campaign(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="dlrm, lenet or transformer, trained here; or FILE:FUNCTION that returns a module "
-            "and its inputs, or a mapping with what else fault_campaign takes.",
+            help="dlrm, lenet, bert or transformer, trained here; or FILE:FUNCTION that returns a "
+            "module and its inputs, or a mapping with what else fault_campaign takes.",
         ),
     ],
     *,
@@ -217,7 +217,7 @@ def diff(
 @app.command()
 def probe(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="lenet, dlrm or transformer; trained here.")
+        str, typer.Argument(metavar="MODEL", help="lenet, dlrm, bert or transformer; trained here.")
     ],
     *,
     formats: Annotated[

@@ -20,6 +20,7 @@ _NORMAL = 1.4826  # standard deviations of a normal distribution in one median a
 _WINDOW = 128  # observations that are remembered
 _PATIENCE = 24  # observations before anything is judged
 _IN_A_ROW = 3
+FEWEST_OBSERVATIONS = _PATIENCE + _IN_A_ROW  # that can raise an alarm
 _ALL_BUT = 1 - 1e-9  # a correlation that is not 1
 _LIMITS_EVERY = 4  # observations between two looks at the past, which moves slowly
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from foretrace.base import optional
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ def wasserstein_distance(left: Tensor, right: Tensor) -> float:
     Source:
         `scipy.stats.wasserstein_distance`, with which it agrees.
     """
-    first, second = (one.flatten().double().sort().values for one in (left, right))
+    first, second = (_in_order(one) for one in (left, right))
     if first.numel() == second.numel():
         return float((first - second).abs().mean())
     every = torch.cat((first, second)).sort().values
@@ -30,6 +32,13 @@ def wasserstein_distance(left: Tensor, right: Tensor) -> float:
         for one in (first, second)
     ]
     return float(((shares[0] - shares[1]).abs() * widths).sum())
+
+
+def _in_order(values: Tensor) -> Tensor:
+    """In fp64; numpy sorts fp32 four times as fast as PyTorch does."""
+    held = values.detach().flatten().cpu()
+    held = held if held.dtype == torch.float32 else held.double()
+    return torch.from_numpy(np.sort(held.numpy())).double()
 
 
 @dataclass(frozen=True)

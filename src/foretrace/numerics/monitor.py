@@ -69,7 +69,8 @@ class Observation:
 class OptimizerMonitor:
     """Watches an optimizer through its hooks; ends with `close`, or as a context.
 
-    What is looked at is this process's part of every tensor: its shard, where there are several.
+    What is looked at is this process's part of every tensor: its shard, where there are several. A
+    process of many that has no part of any tensor watches nothing.
 
     Attributes:
         alarms: raised so far.
@@ -96,21 +97,26 @@ class OptimizerMonitor:
             on_alarm: called with each alarm.
 
         Raises:
-            WorkloadError: if the optimizer has no parameter here with enough elements.
+            WorkloadError: if no parameter has enough elements, and there is no other process.
         """
         if every < 1 or sample < 2:  # noqa: PLR2004  one element has no spread
             raise WorkloadError(f"every {every} steps, {sample} elements: take 1 and 2 or more")
         self.alarms: list[Alarm] = []
         self._every, self._on_alarm = every, on_alarm
         self._watchman = Watchman(OPTIMIZER_RULES)
+        group = torch.distributed
+        is_one_of_many = group.is_available() and group.is_initialized()
+        self._rank = group.get_rank() if is_one_of_many else None
         self._parts = _parts(optimizer, dict(names), sample)
+        if not self._parts and not is_one_of_many:
+            raise WorkloadError(
+                f"the optimizer has no parameters to watch: give one that trains a tensor of "
+                f"{_FEWEST} elements or more"
+            )
         self._optimizer = optimizer
         self._path = None if path is None else Path(path)
         if self._path is not None:
             self._path.write_text("", encoding="utf-8")
-        group = torch.distributed
-        is_one_of_many = group.is_available() and group.is_initialized()
-        self._rank = group.get_rank() if is_one_of_many else None
         self._step = 0
         self._before: Tensor | None = None
         self._last_gradient: Tensor | None = None
@@ -136,6 +142,8 @@ class OptimizerMonitor:
 
     def _begin(self, *_: object) -> None:
         """Before the optimizer's step: keep what it is about to change."""
+        if not self._parts:
+            return
         self._step += 1
         until = -self._step % self._every
         if until == 0:
@@ -268,11 +276,6 @@ def _parts(
                     nothing=torch.zeros(size, dtype=local.dtype, device=local.device),
                 )
             )
-    if not found:
-        raise WorkloadError(
-            f"the optimizer has no parameters to watch in this process: give one that trains a "
-            f"tensor of {_FEWEST} elements or more"
-        )
     return found
 
 
@@ -284,6 +287,8 @@ def _stride(most: int, shape: Sequence[int]) -> int:
 
 def _places(parts: Sequence[_Part], sample: int) -> Tensor:
     """Where the elements of each part stand among all; those of small tensors several times."""
+    if not parts:
+        return torch.empty(0, dtype=torch.long)
     sizes = np.array([part.size for part in parts])
     begins = np.cumsum(sizes) - sizes
     places = begins[:, None] + np.arange(sample) % sizes[:, None]

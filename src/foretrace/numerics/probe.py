@@ -151,7 +151,7 @@ def probe(
     """Train a small model in several formats and say which are as good as fp32.
 
     Args:
-        model: lenet, dlrm or transformer.
+        model: lenet, dlrm, bert or transformer.
         formats: of products: "bf16", or with their accumulator and rounding,
             "bf16:bf16:toward-zero".
         num_steps: of each training.

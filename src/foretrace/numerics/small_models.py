@@ -1,8 +1,8 @@
-"""Models that train in seconds: a transformer, a recommender, a classifier of pictures.
+"""Models that train in seconds: transformers, a recommender, a classifier of pictures.
 
 This file imports PyTorch as it is loaded, so that it is loaded by functions that need a model.
 Every task can be learnt and is drawn from its seed: words that follow from the two before, clicks
-that follow from features, shapes in noise.
+that follow from features, shapes in noise, sentences that speak well of something or do not.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ _RANDOM = 0.1  # of words that follow from nothing
 _TABLES, _ROWS, _WIDTH, _DENSE = 8, 2000, 16, 13
 _HALF_OF_CLICKS = 0.8  # the score that half of all are above
 _SIDE, _CLASSES = 16, 4
+_VOCABULARY, _LONGEST, _SHORTEST = 1000, 16, 6
+_PADDING, _FIRST, _NEGATIONS = 0, 1, range(20, 30)  # words that are none, and those that negate
+_PLAIN = 0.5  # of words, which speak neither well nor badly
 
 
 class SmallBlock(nn.Module):
@@ -58,6 +61,63 @@ class SmallTransformer(nn.Module):
             hidden = block(hidden)
         scores: Tensor = self.head(self.norm(hidden))
         return scores[:, -1]
+
+
+class BertLayer(nn.Module):
+    """Attention over all words and two products, each before a normalisation."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        names = ("query", "key", "value", "out")
+        self.attention = nn.ModuleDict({name: nn.Linear(width, width) for name in names})
+        self.products = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, hidden: Tensor, is_word: Tensor) -> Tensor:
+        """The next hidden state: [samples, words, width]."""
+        samples, words, width = hidden.shape
+        queries, keys, values = (
+            self.attention[name](hidden).view(samples, words, self.heads, -1).transpose(1, 2)
+            for name in ("query", "key", "value")
+        )
+        mask = is_word[:, None, None]
+        met = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        found = self.attention["out"](met.transpose(1, 2).reshape(samples, words, width))
+        hidden = self.first(hidden + found)
+        last: Tensor = self.second(hidden + self.products(hidden))
+        return last
+
+
+class SmallBert(nn.Module):
+    """An encoder of sentences: two layers, 128 wide, two heads, as the tiniest of BERT's kin.
+
+    Source:
+        Turc et al., "Well-Read Students Learn Better", arXiv:1908.08962, table 1, for its sizes.
+    """
+
+    def __init__(self, width: int = 128, layers: int = 2) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleDict(
+            {"words": nn.Embedding(_VOCABULARY, width), "places": nn.Embedding(_LONGEST, width)}
+        )
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(BertLayer(width, 2) for _ in range(layers))
+        self.pooler, self.classifier = nn.Linear(width, width), nn.Linear(width, 2)
+        for one in self.modules():
+            if isinstance(one, nn.Embedding):
+                nn.init.normal_(one.weight, std=0.02)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Two scores for each sentence; [samples, words]."""
+        places = torch.arange(words.shape[1]).expand_as(words)
+        hidden = self.norm(self.embeddings["words"](words) + self.embeddings["places"](places))
+        for layer in self.layers:
+            hidden = layer(hidden, words != _PADDING)
+        scores: Tensor = self.classifier(self.pooler(hidden[:, 0]).tanh())
+        return scores
 
 
 class SmallRecommender(nn.Module):
@@ -141,6 +201,22 @@ def _pictures(size: int, generator: torch.Generator) -> Batch:
     return ((picture + noise)[:, None],), kinds
 
 
+def _sentences(size: int, generator: torch.Generator) -> Batch:
+    # Words as often as in any language: the n-th most frequent 1/n times as often as the first.
+    often = 1 / torch.arange(1.0, _VOCABULARY - 1)
+    words = 2 + often.multinomial(size * _LONGEST, replacement=True, generator=generator)
+    words = words.view(size, _LONGEST)
+    lengths = torch.randint(_SHORTEST, _LONGEST + 1, (size, 1), generator=generator)
+    words[torch.arange(_LONGEST) >= lengths] = _PADDING
+    words[:, 0] = _FIRST
+    kinds = torch.arange(_VOCABULARY * 1.0)
+    worth = torch.sin(kinds * 12.9898) * (torch.sin(kinds * 78.233).abs() > _PLAIN)
+    worth[: _NEGATIONS.stop] = 0  # the most frequent words are little ones
+    is_negated = torch.isin(words, torch.tensor(_NEGATIONS)).roll(1, 1)
+    said = torch.where(is_negated, -worth[words], worth[words]).sum(1)
+    return (words,), (said > 0).long()
+
+
 def _cross_entropy(scores: Tensor, right: Tensor) -> Tensor:
     return functional.cross_entropy(scores, right)
 
@@ -172,6 +248,12 @@ SMALL_TASKS: Mapping[str, SmallTask] = {
         SmallTask(
             name="dlrm", model=SmallRecommender, batch=_clicks, loss=_click_loss,
             parts={"top": "top.*", "bottom": "bottom.*", "embedding": "tables.*"}, rate=3e-3,
+        ),
+        SmallTask(
+            name="bert", model=SmallBert, batch=_sentences, loss=_cross_entropy,
+            parts={"embedding": "embeddings.*", "attention": "layers.*.attention.*",
+                   "products": "layers.*.products.*", "pooler": "pooler.*",
+                   "classifier": "classifier.*"},
         ),
         SmallTask(
             name="lenet", model=SmallLeNet, batch=_pictures, loss=_cross_entropy,

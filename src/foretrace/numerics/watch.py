@@ -24,7 +24,7 @@ from foretrace.answer import (
     count_text,
 )
 from foretrace.base import TraceError
-from foretrace.numerics.alarms import Alarm, AlarmRule, Watchman
+from foretrace.numerics.alarms import FEWEST_OBSERVATIONS, Alarm, AlarmRule, Watchman
 from foretrace.numerics.monitor import OPTIMIZER_RULES, STATISTICS, Observation, rule_values
 
 _STEP = ("step", "iteration", "iter", "global_step", "_step")
@@ -58,6 +58,8 @@ class WatchedRun(Answer):
         """Whether anything is wrong."""
         layers = count_text(len(self.rows), "layer")
         seen = f"{count_text(self.num_steps, 'observation')} of {layers}"
+        if self.num_steps < FEWEST_OBSERVATIONS:
+            return f"too short to judge: {seen}, where an alarm needs {FEWEST_OBSERVATIONS}"
         if not self.alarms:
             return f"no alarm in {seen}"
         first = self.alarms[0]
