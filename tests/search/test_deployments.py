@@ -21,17 +21,18 @@ from foretrace.serve import (
     requests_named,
 )
 from foretrace.workload import Transformer, load_model
-from tests.serve.made import constant_step, grown_times, workloads
+from tests.serve.made import constant_step, grown_times, staged, workloads
 
 REQUESTS = requests_named("poisson:rate=20,prompt=100,output=100,requests=2000", seed=1)
 ENGINE = Engine(max_num_seqs=8)
+DEGREES = (1, 2, 4, 8)
 
 
 def deployed(engine: Engine, gpu: str) -> Deployment:
     model = load_model("llama3.1-8b")
     assert isinstance(model, Transformer)
     tensor = engine.tensor_parallel_size
-    if tensor > 2:
+    if tensor > 2 or engine.pipeline_parallel_size > 1:
         raise WorkloadError("no more cards")
     times = constant_step((5_000_000 if gpu == "fast" else 10_000_000) // tensor)
     return Deployment(model=model, engine=engine, times=times, gpu=gpu, num_blocks=10_000)
@@ -56,7 +57,8 @@ def test_one_gpu_less_does_not_keep_it() -> None:
 
 def test_it_is_the_fewest_of_all_that_can_be_counted_through() -> None:
     target = ServiceTarget(ttft_ms=400, tpot_ms=12)
-    engines = engines_of(ENGINE, has_experts=False, vary=["sequences"])[:10]
+    varied = engines_of(ENGINE, has_experts=False, vary=["sequences"])
+    engines = [one for one in varied if one.pipeline_parallel_size == 1][:10]
     few = REQUESTS.share(0, 10)
 
     found = fewest_gpus(deployed, engines, few, target=target, gpus=("slow", "fast"), most_gpus=6)
@@ -78,15 +80,18 @@ def test_it_is_the_fewest_of_all_that_can_be_counted_through() -> None:
     assert found.num_simulated < 20
 
 
-@given(workloads(), st.integers(1, 8), st.integers(1, 3), st.booleans())
+@given(workloads(), st.integers(1, 8), st.integers(1, 3), st.booleans(), st.integers(1, 3))
 @settings(deadline=None, max_examples=25)
 def test_no_promise_is_kept_with_fewer_copies_than_the_bound(
-    requests: Requests, most: int, ranks: int, is_whole: bool
+    requests: Requests, most: int, ranks: int, is_whole: bool, stages: int
 ) -> None:
     engine = Engine(
         max_num_seqs=most, max_num_batched_tokens=64, data_parallel_size=ranks, block_size=4
     )
     times = grown_times(ranks=ranks)
+    if stages > 1:
+        engine = replace(engine, data_parallel_size=1)
+        times = staged(grown_times(), [1 / stages] * stages, 7.0)
     alone = engine_run(requests, engine, times)
     worst = (alone.last_ns - requests.arrival_ns).max() / 1e6
     target = (
@@ -119,11 +124,33 @@ def test_a_promise_that_nothing_keeps_is_a_sentence() -> None:
         fewest_gpus(deployed, engines, REQUESTS, target=ServiceTarget(tpot_ms=2), most_gpus=4)
 
 
+def test_stages_are_found_where_one_gpu_cannot_hold_the_layers() -> None:
+    def in_stages(engine: Engine, gpu: str) -> Deployment:
+        if engine.tensor_parallel_size > 1 or engine.pipeline_parallel_size < 2:
+            raise WorkloadError("no room")
+        one = deployed(replace(engine, pipeline_parallel_size=1), gpu)
+        count = engine.pipeline_parallel_size
+        return replace(one, engine=engine, times=staged(one.times, [1 / count] * count))
+
+    target = ServiceTarget(tpot_ms=50)
+    found = fewest_gpus(
+        in_stages, engines_of(ENGINE, has_experts=False), REQUESTS.share(0, 10), target=target
+    )
+
+    assert (found.best.pipeline, found.best.num_gpus) == (2, 2)
+    assert "tp1 pp2" in found.headline
+
+
 def test_what_is_searched() -> None:
     dense = engines_of(ENGINE, has_experts=False)
     experts = engines_of(ENGINE, has_experts=True, vary=["tokens"])
 
-    assert [one.num_gpus for one in dense] == [1, 2, 4, 8]
+    assert {(one.tensor_parallel_size, one.pipeline_parallel_size) for one in dense} == {
+        (tensor, stages) for tensor in DEGREES for stages in DEGREES if tensor * stages <= 8
+    }
+    guesses = replace(ENGINE, num_speculative_tokens=2)
+    assert [one.num_gpus for one in engines_of(guesses, has_experts=False)] == [1, 2, 4, 8]
+    assert max(one.num_gpus for one in engines_of(ENGINE, has_experts=False, most_ranks=16)) == 16
     assert {one.num_gpus for one in experts} == {1, 2, 4, 8}
     assert replace(ENGINE, max_num_batched_tokens=512) in experts
     assert all(one.enable_expert_parallel for one in experts if one.data_parallel_size > 1)

@@ -8,7 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from foretrace.base import Int64s
-from foretrace.serve import Engine, EngineStepTimes, ProfileGrid, Requests, StepCalibration
+from foretrace.serve import (
+    Engine,
+    EngineStepTimes,
+    PipelineStages,
+    ProfileGrid,
+    Requests,
+    StepCalibration,
+)
 
 
 def requests_of(arrival: object, prompt: object, output: object) -> Requests:
@@ -46,6 +53,13 @@ def grown_times(
         source="made",
         calibration=StepCalibration(np.array([[1.0, 0.0], [1.1, 50.0]])),
     )
+
+
+def staged(times: EngineStepTimes, shares: list[float], sent_ns: float = 0.0) -> EngineStepTimes:
+    """The same layers over stages."""
+    zeros = np.zeros(len(times.token_ns))
+    both = np.repeat(np.array(shares)[:, None], 2, axis=1)
+    return replace(times, pipeline=PipelineStages(both, zeros, zeros + sent_ns))
 
 
 BLOCK = 4

@@ -213,6 +213,52 @@ def test_models_that_keep_no_tokens_are_refused(name: str, sentence: str) -> Non
         deployment(model, Engine(), gpu="H100")
 
 
+def test_latents_are_served_from_kernel_models() -> None:
+    model = load_model("deepseek-v3")
+    assert isinstance(model, Transformer)
+    chip = load_chip("b200-sxm")
+    settings = {"tensor_parallel_size": 8, "enable_expert_parallel": True}
+    requests = "constant:rate=1,prompt=1024,output=16,requests=4"
+
+    found = ft.serve(model, engine=settings, gpu="b200", requests=requests)
+    layers = profiles_of_kernels(model, chip, tensor=8)
+
+    assert found.num_gpus == 8
+    assert found.cache_tokens is not None
+    assert found.cache_tokens > 16384
+    # What is kept of 64 sequences of 16,384 tokens is read once for all heads of a GPU.
+    counts, keys = (list(axis) for axis in layers.decode.axes)
+    taken = layers.decode.values[counts.index(64), keys.index(16384)]
+    read = 64 * 16384 * 576 * 2 / chip.memory_bytes_per_ns
+    assert 1 < taken / read < 3
+    few = layers.decode.values[counts.index(64), keys.index(1024)]
+    assert taken > 4 * few / 2
+    # The first three of 61 layers have a feed-forward part, the others a shared expert.
+    assert {"gate_up_proj", "shared_gate_up_proj", "qkv_a_proj", "q_b_proj"} <= set(layers.dense)
+    prompts = layers.prefill.values
+    assert (np.diff(prompts, axis=1) >= 0).all()  # what came before is taken out of latents too
+
+
+def test_layers_with_windows_see_no_more_than_those() -> None:
+    model = load_model("gemma-3-27b")
+    assert isinstance(model, Transformer)
+    assert model.reach is not None
+    chip = load_chip("h100-sxm")
+
+    with_windows = profiles_of_kernels(model, chip)
+    without = profiles_of_kernels(replace(model, reach=None), chip)
+
+    window, (_, keys) = model.reach.num_tokens, with_windows.decode.axes
+    within, beyond = keys <= window, keys > 4 * window
+    assert with_windows.decode.values[:, within] == pytest.approx(without.decode.values[:, within])
+    saved = with_windows.decode.values[6:, beyond] / without.decode.values[6:, beyond]
+    assert (saved < 0.6).all()  # 5 of 6 layers
+    chunks = with_windows.prefill.axes[0] <= window
+    alone = with_windows.prefill.values[chunks, 0]
+    assert alone == pytest.approx(without.prefill.values[chunks, 0])
+    assert (with_windows.prefill.values <= without.prefill.values * 1.1).all()
+
+
 def test_norms_on_both_sides_are_called_twice_as_often() -> None:
     model = load_model("gemma-3-27b")
     assert isinstance(model, Transformer)
@@ -233,6 +279,11 @@ def test_gpus_are_found_by_what_others_call_them() -> None:
         assert chip.name == "rtx-4090"
     assert chip_of(["rtxpro6000-qwen"]) == load_chip("rtx-pro-6000")
     assert chip_of(["results"]) is None
+    assert chip_of(["L40S"]) is None  # not described, and no L4
+    for name in ("h200", "b200", "H100", "NVIDIA H200"):
+        chip = chip_of([name])
+        assert chip is not None
+        assert chip.name == f"{name.lower().split()[-1]}-sxm"
 
 
 def test_a_hubs_identifier_is_a_preset() -> None:

@@ -13,8 +13,6 @@ from foretrace.base import WorkloadError
 from foretrace.machine import load_machine
 from foretrace.serve import (
     Engine,
-    EngineStepTimes,
-    PipelineStages,
     Requests,
     StepBatch,
     deployment,
@@ -28,17 +26,11 @@ from tests.serve.made import (
     engines,
     grown_times,
     requests_of,
+    staged,
     workloads,
 )
 
 ONE_AT_A_TIME = Engine(max_num_batched_tokens=8, max_num_seqs=8)
-
-
-def staged(times: EngineStepTimes, shares: list[float], sent_ns: float = 0.0) -> EngineStepTimes:
-    """The same layers over stages."""
-    zeros = np.zeros(len(times.token_ns))
-    both = np.repeat(np.array(shares)[:, None], 2, axis=1)
-    return replace(times, pipeline=PipelineStages(both, zeros, zeros + sent_ns))
 
 
 @given(workloads(), engines(), st.integers(LEAST_BLOCKS, 4 * LEAST_BLOCKS), st.integers(1, 4))

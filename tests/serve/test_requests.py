@@ -73,6 +73,7 @@ def test_common_forms(name: str, text: str, second_ns: int, tmp_path: Path) -> N
     [
         ('{"input_toks": 0, "output_toks": 3}', "has a prompt of 0 tokens, expected 1 or more"),
         ('{"input_toks": 4, "output_toks": 0}', "has a reply of 0 tokens"),
+        ('{"input_toks": 4, "output_toks": -5}', "has a reply of -5 tokens, expected 1 or more"),
         ('{"input_toks": 4.5, "output_toks": 1}', "count no tokens"),
         ('{"conversations": []}', "texts need a tokenizer"),
         ('{"input_toks": 4}', "cannot tell how long"),

@@ -10,7 +10,7 @@ from typing import Any
 from foretrace.base import WorkloadError
 from foretrace.cost import rule_named
 from foretrace.machine import Machine, load_machine
-from foretrace.search import FewestGpus, Limits, engines_of
+from foretrace.search import HOST_RANKS, FewestGpus, Limits, engines_of
 from foretrace.search import fewest_gpus as searched_fewest
 from foretrace.serve import (
     Deployment,
@@ -350,12 +350,15 @@ def fewest_gpus(
         machines[name] = made.machine
         return made
 
+    if isinstance(machine, str | Path):
+        machine = load_machine(str(machine), folders)
     return searched_fewest(
         deployed,
         engines_of(
             replace(settings, num_gpu_blocks=None),
             has_experts=known_model.experts is not None,
             vary=vary,
+            most_ranks=HOST_RANKS if machine is None else machine.num_ranks,
         ),
         found,
         target=target,

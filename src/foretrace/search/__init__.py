@@ -8,6 +8,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.search.bound import StepBound as StepBound
+    from foretrace.search.deployments import HOST_RANKS as HOST_RANKS
     from foretrace.search.deployments import VARIED as VARIED
     from foretrace.search.deployments import engines_of as engines_of
     from foretrace.search.deployments import fewest_gpus as fewest_gpus

@@ -37,7 +37,7 @@ from foretrace.serve import (
 KEPT_SHARE = 0.99  # of requests, where nothing else is asked for
 _DEGREES = (1, 2, 4, 8)
 _LENGTHS, _LINES = 64, 200  # that bounds are looked up for
-_MOST_RANKS = 8  # of one engine: a host's GPUs
+HOST_RANKS = 8  # of one engine, where no machine is stated: a host's GPUs
 _SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
 _TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
 VARIED: Mapping[str, str] = {
@@ -47,7 +47,7 @@ VARIED: Mapping[str, str] = {
 
 
 def engines_of(
-    engine: Engine, *, has_experts: bool, vary: Sequence[str] = ()
+    engine: Engine, *, has_experts: bool, vary: Sequence[str] = (), most_ranks: int = HOST_RANKS
 ) -> tuple[Engine, ...]:
     """The engines of a space: degrees, and limits where they are to vary.
 
@@ -55,6 +55,7 @@ def engines_of(
         engine: what they have in common.
         has_experts: whether copies may share experts.
         vary: of `VARIED`.
+        most_ranks: GPUs of one engine.
 
     Raises:
         WorkloadError: if something else is to vary.
@@ -67,23 +68,28 @@ def engines_of(
     data = _DEGREES if has_experts else (1,)
     sequences = _SEQUENCES if "sequences" in vary else (engine.max_num_seqs,)
     tokens = _TOKENS if "tokens" in vary else (engine.max_num_batched_tokens,)
+    stages = (1,) if engine.num_speculative_tokens else _DEGREES
     shapes = [
-        (tensor, copies, is_shared)
-        for tensor, copies in product(_DEGREES, data)
+        (tensor, pipeline, copies, is_shared)
+        for tensor, pipeline, copies in product(_DEGREES, stages, data)
         for is_shared in ((False, True) if has_experts and tensor * copies > 1 else (False,))
-        if tensor * copies <= _MOST_RANKS and (copies == 1 or is_shared)
+        if tensor * copies <= HOST_RANKS
+        and tensor * pipeline * copies <= most_ranks
+        and (copies == 1 or is_shared)
     ]
     return tuple(
         replace(
             engine,
             tensor_parallel_size=tensor,
-            pipeline_parallel_size=1,
+            pipeline_parallel_size=pipeline,
             data_parallel_size=copies,
             enable_expert_parallel=is_shared,
             max_num_seqs=most,
             max_num_batched_tokens=budget,
         )
-        for (tensor, copies, is_shared), most, budget in product(shapes, sequences, tokens)
+        for (tensor, pipeline, copies, is_shared), most, budget in product(
+            shapes, sequences, tokens
+        )
         if budget >= most
     )
 
@@ -241,6 +247,7 @@ def _tried(one: Deployment, requests: Requests, target: ServiceTarget, copies: i
         num_gpus=copies * one.engine.num_gpus,
         gpu=one.gpu,
         tensor=one.engine.tensor_parallel_size,
+        pipeline=one.engine.pipeline_parallel_size,
         data=one.engine.data_parallel_size,
         has_expert_parallel=one.engine.enable_expert_parallel,
         copies=copies,
@@ -304,12 +311,12 @@ def _alone_ms(
 ) -> tuple[Float64s, Float64s]:
     """The first token, and each further one, of a request that is alone, at least.
 
-    Prompts count as the longest of some lengths that is no longer.
+    Prompts count as the longest of some lengths that is no longer; parts of a prompt pass the
+    busiest stage one after the other.
     """
     budget = engine.max_num_batched_tokens
     idle = (StepBatch(),) * (times.num_ranks - 1)
-    factor, every = times.calibration.kinds[1].tolist()
-    whole = float(times.token_ns[budget]) * factor + every
+    whole = float(times.least_ns(np.array([budget]), np.array([0]))[0])
     prompt = requests.new_tokens
     lengths = np.unique(np.quantile(prompt, np.linspace(0, 1, _LENGTHS)).astype(np.int64))
     at = np.searchsorted(lengths, prompt, side="right") - 1

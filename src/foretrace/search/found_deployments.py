@@ -25,7 +25,8 @@ class TriedGpus(Plain):
 
     num_gpus: int
     gpu: str
-    tensor: int  # GPUs of a copy
+    tensor: int  # GPUs that a layer lies over
+    pipeline: int  # stages that layers lie over
     data: int  # copies that share experts and go in step; 1: each by itself
     has_expert_parallel: bool
     copies: int  # engines that requests take turns on
@@ -88,6 +89,7 @@ class FewestGpus(Answer):
             Column("num_gpus", "GPUs"),
             Column("gpu", "GPU"),
             Column("tensor", "tp", Unit.COUNT),
+            Column("pipeline", "pp", Unit.COUNT),
             Column("data", "dp", Unit.COUNT),
             Column("has_expert_parallel", "ep"),
             Column("copies", unit=Unit.COUNT),
@@ -102,8 +104,10 @@ class FewestGpus(Answer):
 
 
 def shape_words(one: TriedGpus) -> str:
-    """Degrees of an engine: "tp2", "tp1 dp4 ep"."""
+    """Degrees of an engine: "tp2", "tp1 pp2", "tp1 dp4 ep"."""
     words = [f"tp{one.tensor}"]
+    if one.pipeline > 1:
+        words.append(f"pp{one.pipeline}")
     if one.data > 1:
         words.append(f"dp{one.data}")
     if one.has_expert_parallel:

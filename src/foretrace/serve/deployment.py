@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -321,19 +322,31 @@ def _named_beside(paths: Sequence[Path]) -> list[str]:
 
 
 def chip_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Chip | None:
-    """The chip that goes by one of these names, the first that is one's."""
+    """The chip that goes by one of these names, the first that is one's.
+
+    Where a name is a part of several, a whole word of one counts more (an H200 is no GH200), then
+    one with links. A number that goes on is another: an L40 is no L4.
+    """
     chips = [load_chip(name, folders) for name in chip_names(folders)]
     for name in names:
         plain = plain_name(name)
         fitting = [
-            (len(called), one)
+            (
+                called == plain,
+                name.casefold() in re.split(r"[^a-z0-9]", said),
+                one.link_bytes_per_ns is not None,
+                len(called),
+                one,
+            )
             for one in chips
-            for called in map(plain_name, (one.name, *one.device_names))
+            for said in map(str.casefold, (one.name, *one.device_names))
+            for called in [plain_name(said)]
             if called == plain
-            or (len(plain) >= _LEAST_NAME and (called in plain or plain in called))
+            or (len(plain) >= _LEAST_NAME and plain in called)
+            or re.search(rf"{called}(?![0-9])", plain)
         ]
         if fitting:
-            return max(fitting, key=lambda pair: pair[0])[1]
+            return max(fitting, key=lambda found: found[:-1])[-1]
     return None
 
 

@@ -291,7 +291,7 @@ def _column(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path)
         raise WorkloadError(
             f"cannot read requests from {path}: {name!r} holds numbers that count no tokens"
         )
-    whole: Int64s = np.clip(found, -1, 2.0**40).astype(np.int64)
+    whole: Int64s = np.clip(found, -(2.0**40), 2.0**40).astype(np.int64)
     return whole
 
 

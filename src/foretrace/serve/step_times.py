@@ -135,9 +135,15 @@ class EngineStepTimes:
         ]
 
     def least_ns(self, tokens: Int64s, shared: Int64s) -> Float64s:
-        """What a step of so many tokens of a rank, and of all, takes without attention."""
+        """What a step of so many tokens of a rank, and of all, takes without attention.
+
+        Of stages the one that has most layers.
+        """
+        shares, embedding_ns, _ = self.stages
+        layers, experts = shares[shares[:, 0].argmax()].tolist()
         factor, every = self.calibration.kinds.min(axis=0).tolist()
-        found: Float64s = (self.token_ns[tokens] + self.shared_ns[shared]) * factor + every
+        own = layers * (self.token_ns - embedding_ns)[tokens] + experts * self.shared_ns[shared]
+        found: Float64s = own * factor + every
         return found
 
     def step_ns(self, *batches: StepBatch) -> int:

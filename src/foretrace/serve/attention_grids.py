@@ -1,0 +1,220 @@
+"""`attention_grids`: what attention of a layer takes by what it attends to, from kernel models.
+
+Which kernels an engine calls is its own choice, by the chip: see `_has_flash2`. Layers whose
+attention ends after some tokens see no more keys than those; where layers differ it is the mean.
+
+Latent attention runs in two forms: new tokens of replies are taken into the latents' space (one
+product for each head before and one behind attention), whose attention reads what is kept once for
+all heads; prompts take keys and values out of latents, those of what came before among them, and
+attend as others do. In a step of both each part runs alone.
+
+Source:
+    vllm-project/vllm 0.19, vllm/v1/attention/backends: FlashAttention 2 but on Hopper (3) and on
+    Blackwell of data centres (FlashInfer); mla/common.py for latents.
+    Dao-AILab/flash-attention 2.8, csrc/flash_attn/flash_api.cpp: one query of each sequence lets
+    heads that share keys be worked on together, and keys be split; a prefill in the same launch
+    forbids both, and the grid has as many blocks for each sequence as for the longest prefill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.cost import AttentionShapes, chosen_fit, constants_for, model_ns, shapes_of
+from foretrace.machine import Chip
+from foretrace.serve.profiles import ProfileGrid
+from foretrace.workload import Latent, Reach, ReachKind, Transformer
+
+_CHUNKS = 2 ** np.arange(4, 14)
+_SEQUENCES = 2 ** np.arange(11)
+_KEYS = np.concatenate([[0], 2 ** np.arange(4, 17)])
+DTYPE, BYTES = "bf16", 2
+# Kinds of kernels that vLLM calls.
+_FLASH2, _FLASH, _LATENT = "flash2", "flash", "latent"
+_BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
+# What a block without queries takes of a processor, in cycles: an RTX 4090's profile of prefills of
+# 16 to 2,048 tokens beside 128 decodes says 600 to 700 (casys-kaist/LLMServingSim 5daddb21).
+_EMPTY_CYCLES = 650.0
+
+
+def attention_grids(
+    chip: Chip, model: Transformer, tensor: int
+) -> tuple[ProfileGrid, ProfileGrid, ProfileGrid]:
+    """Decodes alone, prefills alone, and both, in the mean of all layers.
+
+    Args:
+        chip: that it runs on.
+        model: that serves.
+        tensor: degree of tensor parallelism.
+
+    Raises:
+        MachineError: if the chip's description lacks what the kernel models need.
+    """
+    reaches = [layer.reach for layer in model.layers if layer.has_attention]
+    parts = []
+    for reach in dict.fromkeys(reaches):
+        share = reaches.count(reach) / model.num_layers
+        parts.append(
+            [share * each for each in _Heads(chip, model, tensor, _most_keys(reach)).all()]
+        )
+    decode, prefill, mixed = (np.sum(each, axis=0) for each in zip(*parts, strict=True))
+    axes = [_CHUNKS, _KEYS, _SEQUENCES, _KEYS[1:]]
+    chunks, before, counts, keys = (axis.astype(np.float64) for axis in axes)
+    return (
+        ProfileGrid((counts, keys), decode),
+        ProfileGrid((chunks, before), prefill),
+        ProfileGrid((chunks, before, counts, keys), mixed),
+    )
+
+
+def _most_keys(reach: Reach | None) -> int:
+    """Keys that a query sees at most; in chunks half of one, in the mean."""
+    if reach is None:
+        return int(_KEYS[-1] + _CHUNKS[-1])
+    return max(1, reach.num_tokens // (2 if reach.kind is ReachKind.CHUNK else 1))
+
+
+class _Heads:
+    """Attention of one kind of layer on one GPU."""
+
+    def __init__(self, chip: Chip, model: Transformer, tensor: int, most: int) -> None:
+        attention = model.attention
+        self.chip, self.most = chip, most
+        self.heads = max(1, attention.num_heads // tensor)
+        self.shared = max(1, attention.num_kv_heads // tensor)
+        self.size, self.score_size = attention.head_size, attention.score_size
+        self.value_size, self.latent = attention.value_size, attention.latent
+
+    def all(self) -> tuple[Float64s, Float64s, Float64s]:
+        """Decodes alone, prefills alone, and both, on the corners of their grids."""
+        if self.latent is not None:
+            prefill, decode = (
+                self._latent_prefill_ns(self.latent),
+                self._latent_decode_ns(self.latent),
+            )
+        else:
+            prefill, decode = self._prefill_ns(), self._decode_ns()
+            if _has_flash2(self.chip):
+                return decode, prefill, self._in_one_launch_ns()
+        return decode, prefill, prefill[:, :, None, None] + decode[None, None]
+
+    def _prompts(self, chunks: Int64s, before: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Pieces, queries of each, and keys: what lies beyond a window is never looked at."""
+        queries = np.minimum(chunks, self.most)
+        kept = np.minimum(before, self.most - queries // 2)
+        kept = np.where(chunks > self.most, self.most - queries // 2, kept)
+        return -(-chunks // queries), queries, queries + kept
+
+    def _prefill_ns(self) -> Float64s:
+        kind = _FLASH2 if _has_flash2(self.chip) else _FLASH
+        return self._prompts_ns(kind, self.shared, self.size)
+
+    def _prompts_ns(self, kind: str, shared: int, size: int) -> Float64s:
+        chunks, before = (one.ravel() for one in np.meshgrid(_CHUNKS, _KEYS, indexing="ij"))
+        pieces, queries, keys = self._prompts(chunks, before)
+        one = np.ones_like(chunks)
+        alike = (self.heads * one, shared * one, size * one)
+        sizes = np.stack([pieces, *alike, queries, keys, one], axis=1)
+        found = fitted_ns(self.chip, "attention", kind, sizes)
+        return found.reshape(len(_CHUNKS), len(_KEYS))
+
+    def _decode_ns(self) -> Float64s:
+        return self._tokens_ns(_FLASH, self.shared, (self.size, self.size, 2 * self.size))
+
+    def _tokens_ns(self, kind: str, shared: int, numbers: tuple[int, int, int]) -> Float64s:
+        counts, keys = (one.ravel() for one in np.meshgrid(_SEQUENCES, _KEYS[1:], indexing="ij"))
+        one = np.ones_like(counts)
+        columns = [self.heads * one, shared * one, *(each * one for each in numbers)]
+        sizes = np.stack([counts, *columns, np.minimum(keys, self.most), 0 * one], axis=1)
+        found = fitted_ns(self.chip, "decode", kind, sizes)
+        return found.reshape(len(_SEQUENCES), len(_KEYS) - 1)
+
+    def _in_one_launch_ns(self) -> Float64s:
+        """A prefill beside decodes, each of which is a prompt of one token to the kernel."""
+        axes = (_CHUNKS, _KEYS, _SEQUENCES, _KEYS[1:])
+        chunks, before, counts, keys = (one.ravel() for one in np.meshgrid(*axes, indexing="ij"))
+        shape = tuple(map(len, axes))
+        one = np.ones_like(chunks)
+        alike = (self.heads * one, self.shared * one, self.size * one)
+        pieces, queries, seen = self._prompts(chunks, before)
+        kept = np.minimum(keys, self.most)
+        sizes = np.stack(
+            [
+                np.stack([pieces, *alike, queries, seen, one], axis=1),
+                np.stack([counts, *alike, one, kept, one], axis=1),
+            ]
+        )
+        launch = np.tile(np.arange(len(chunks)), 2)
+        shapes = replace(AttentionShapes.of(sizes.reshape(-1, 7), DTYPE), launch=launch)
+        values = values_of(self.chip, "attention", _FLASH2)
+        found = model_ns("attention", shapes, self.chip, values=values)
+        empty = counts * self.heads * (-(-chunks // _BLOCK_QUERIES) - 1)
+        cycles = _EMPTY_CYCLES * empty / (self.chip.num_processors or 1)
+        wholly: Float64s = found + cycles / (self.chip.cycles_per_ns or 1.0)
+        return wholly.reshape(shape)
+
+    def _latent_decode_ns(self, latent: Latent) -> Float64s:
+        """Products of each head with its latents' weights, and attention over what is kept."""
+        kept = latent.rank + latent.rotary_size
+        attended = self._tokens_ns(_LATENT, 1, (kept, latent.rank, kept))
+        sides = [(latent.rank, self.size), (self.value_size, latent.rank)]
+        taken = [product_ns(self.chip, _SEQUENCES, *each, batch=self.heads) for each in sides]
+        found: Float64s = attended + np.sum(taken, axis=0)[:, None]
+        return found
+
+    def _latent_prefill_ns(self, latent: Latent) -> Float64s:
+        """Keys and values out of latents, of what came before too, and attention as of others."""
+        # One size stands for keys and values: what products and traffic see of both.
+        size = (self.score_size + self.value_size) // 2
+        attended = self._prompts_ns(_LATENT, self.heads, size)
+        rows = self.heads * (self.size + self.value_size)
+        of_all = (_CHUNKS[:, None] + _KEYS[None, :]).ravel()
+        made = product_ns(self.chip, of_all, rows, latent.rank)
+        found: Float64s = attended + made.reshape(attended.shape)
+        return found
+
+
+def fitted_ns(chip: Chip, family: str, kind: str, sizes: Int64s) -> Float64s:
+    """What kernels of a kind take, in ns.
+
+    Args:
+        chip: that they run on.
+        family: of the model.
+        kind: of kernel.
+        sizes: as the family has them, int64[rows, sizes].
+
+    Raises:
+        MachineError: if there are no constants.
+    """
+    shapes = shapes_of(family, sizes, DTYPE)
+    return model_ns(family, shapes, chip, values=values_of(chip, family, kind))
+
+
+def values_of(chip: Chip, family: str, kind: str, dtype: str = DTYPE) -> Mapping[str, float]:
+    """Constants of a kind of kernel.
+
+    Raises:
+        MachineError: if there are none.
+    """
+    chosen = chosen_fit((family, kind, dtype), chip, constants_for(chip))
+    if chosen is None:
+        raise MachineError(f"there are no constants for {family} of kind {kind!r}")
+    return chosen.fit.values
+
+
+def product_ns(chip: Chip, tokens: Int64s, rows: int, inner: int, *, batch: int = 1) -> Float64s:
+    """A product of so many tokens with a weight of rows x inner, for each of a batch, in ns."""
+    one = np.ones_like(tokens)
+    sizes = np.stack([batch * one, tokens, rows * one, inner * one], axis=1)
+    return fitted_ns(chip, "gemm", "library", sizes)
+
+
+def _has_flash2(chip: Chip) -> bool:
+    """Whether attention is FlashAttention 2's: workstations' Blackwell has no links."""
+    if chip.architecture.startswith("Blackwell"):
+        return chip.link_bytes_per_ns is None
+    return chip.vendor == "NVIDIA" and chip.architecture != "Hopper"
