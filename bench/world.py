@@ -87,6 +87,7 @@ LIVE: dict[str, tuple[str, int, dict[str, str]]] = {
     "1f1b 2 x dp 2": ("pipeline.py", 4, _STAGES | {"SCHEDULE": "1F1B", "STAGES": "2"}),
 }
 _LIVE_STEPS, _WARMUP = 12, 4
+_THREAD_ENDS_SECONDS = 0.02
 Line = tuple[str, tuple[int, ...], int, int, str, int]
 _FLIGHT_NAMES = {own: flight for flight, own in NAMES.values()}
 
@@ -174,13 +175,26 @@ def _most_bytes(recorded: Any) -> int:
     return most
 
 
+def _let_threads_end(waiting: Callable[..., Any]) -> Callable[..., Any]:
+    """Gloo's thread lets go of tensors some time after who waits for them goes on: that is luck."""
+
+    def waited(*given: Any, **more: Any) -> Any:
+        result = waiting(*given, **more)
+        time.sleep(_THREAD_ENDS_SECONDS)
+        return result
+
+    return waited
+
+
 def real_memory(script: str, out: str) -> None:
     """One process of a real run, which writes what it held."""
+    import torch.distributed
     from torch import Tensor
     from torch.distributed.tensor import DTensor
     from torch.optim import optimizer as optimizers
     from torch.profiler import ProfilerActivity, profile
 
+    dist: Any = torch.distributed
     # Optimizers work tensor by tensor on a CPU, and on lists of them on a GPU, as the fake does.
     for name in ("fused", "foreach"):
         setattr(optimizers, f"_get_{name}_kernels_supported_devices", lambda: ["cpu"])
@@ -201,10 +215,23 @@ def real_memory(script: str, out: str) -> None:
 
     optimizers.register_optimizer_step_post_hook(updated)
     sys.argv = [script]
+    kept: list[object] = []
+    made = dist.init_process_group
+
+    def init_process_group(*given: Any, **more: Any) -> None:
+        made(*given, **more)
+        kept.append(dist.distributed_c10d._get_default_group())  # noqa: SLF001
+
+    # A reducer that ends with the script's names would end its group, which waits for gloo's
+    # thread, which waits for the interpreter that the first holds.
+    dist.init_process_group = init_process_group
+    for owner, name in ((dist.Work, "wait"), (dist._functional_collectives, "wait_tensor")):  # noqa: SLF001
+        setattr(owner, name, _let_threads_end(getattr(owner, name)))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         runpy.run_path(script, run_name="__main__")
     held["peak"] = _most_bytes(recorded)
     Path(out).write_text(json.dumps(held), encoding="utf-8")
+    os._exit(0)
 
 
 def real(

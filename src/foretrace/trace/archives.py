@@ -1,4 +1,8 @@
-"""Files in tar and zip archives, named as if the archive were a folder: `run.tar/rank0.json`."""
+"""Files in tar and zip archives, named as if the archive were a folder: `run.tar/rank0.json`.
+
+A database that holds several processes is such a folder too: `report.sqlite/4711` is the whole
+file, of which a reader tells the process with that number.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ DAMAGED = (
     NotImplementedError,  # a way of packing that Python does not know
     RuntimeError,  # a member with a password
 )
+SQLITE = b"SQLite format 3\0"
 _APPLE = "._"  # attributes that macOS puts beside files
 
 
@@ -35,6 +40,15 @@ def archive_of(path: Path) -> tuple[Path, str] | None:
         if parent.is_file():
             return parent, path.relative_to(parent).as_posix()
     return None
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is one of SQLite."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:
+        return False
 
 
 def is_archive(path: Path) -> bool:
@@ -86,6 +100,8 @@ def num_bytes(path: Path) -> int:
     if holder is None:
         return path.stat().st_size
     archive, name = holder
+    if is_database(archive):
+        return archive.stat().st_size
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             return _zip_member(opened, name).file_size
@@ -118,6 +134,10 @@ def opened_member(path: Path, archive: Path, name: str) -> Iterator[BinaryIO]:
     Raises:
         TraceError: if there is no such member, or the archive cannot be read.
     """
+    if is_database(archive):
+        with archive.open("rb") as whole:
+            yield whole
+        return
     try:
         if zipfile.is_zipfile(archive):
             with (

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from foretrace.base import TraceError
 from foretrace.trace import formats
+from foretrace.trace import others as others_in
 from foretrace.trace.archives import archive_of, is_archive, member_names
 from foretrace.trace.formats import AnyFormat, format_of, known_formats
 
@@ -92,7 +93,7 @@ def _files(listed: Sequence[str | Path], endings: tuple[str, ...]) -> dict[Path,
                 continue
             others = [path / name for name in names]
         elif path.exists() or archive_of(path) is not None:
-            files[path] = True
+            files.update(dict.fromkeys(others_in.process_paths(path), True))
             continue
         else:
             others = [Path(match) for match in sorted(_matches(str(each)))]
@@ -102,8 +103,16 @@ def _files(listed: Sequence[str | Path], endings: tuple[str, ...]) -> dict[Path,
                     f"cannot read {str(each)!r}: no such file or folder, and no file matches it"
                 )
         for other in others:
-            files.setdefault(other, False)
+            for one in _processes(other):
+                files.setdefault(one, False)
     return files
+
+
+def _processes(path: Path) -> list[Path]:
+    try:
+        return others_in.process_paths(path)
+    except TraceError:  # its kind says so
+        return [path]
 
 
 def _taken(

@@ -53,6 +53,12 @@ PROFILES: tuple[TraceFormat[Trace], ...] = (
         lambda path: others.read_rocprof(path),  # noqa: PLW0108  as below
     ),
     TraceFormat(
+        "database of rocprofv3",
+        lambda head: others.recognises_rocpd(head),  # noqa: PLW0108  as below
+        lambda path: others.read_rocpd(path),  # noqa: PLW0108  as below
+        (".db", ".db.gz"),
+    ),
+    TraceFormat(
         "profile of XLA",
         lambda head: others.recognises_xplane(head),  # noqa: PLW0108  as below
         lambda path: others.read_xplane(path),  # noqa: PLW0108  as below

@@ -23,6 +23,7 @@ from foretrace.base import TraceError
 from foretrace.trace.archives import (
     DAMAGED,
     archive_of,
+    is_database,
     member_names,
     num_bytes,
     opened_member,
@@ -69,6 +70,9 @@ def content_key(path: Path) -> str:
     reads 0.7 GB/s).
     """
     digest = hashlib.blake2b(digest_size=16)
+    holder = archive_of(path)
+    if holder is not None and is_database(holder[0]):
+        digest.update(holder[1].encode())  # one process of several that the bytes hold
     with _opened(path) as file:
         while block := file.read(_FILE_BYTES):
             checks = (len(block), isal_zlib.crc32(block), isal_zlib.adler32(block))

@@ -42,7 +42,10 @@ CREATE TABLE NVTX_EVENTS
 
 
 def write_report(path: Path, *, processes: tuple[int, ...] = (PROCESS,)) -> Path:
-    """A product on one stream, a copy on another that waits for it, and the end."""
+    """A product on one stream, a copy on another that waits for it, and the end.
+
+    Other processes than the first have the product and the step alone.
+    """
     with closing(sqlite3.connect(path)) as file:
         file.executescript(TABLES)
         file.executemany("INSERT INTO StringIds VALUES (?, ?)", TEXTS.items())
@@ -81,6 +84,8 @@ def write_report(path: Path, *, processes: tuple[int, ...] = (PROCESS,)) -> Path
             file.execute(
                 "INSERT INTO NVTX_EVENTS VALUES (?,?,59,?,?,?)", (start, end, THREAD, text, at)
             )
+        for process in processes[1:]:
+            file.execute("INSERT INTO NVTX_EVENTS VALUES (500,62000,59,?,NULL,6)", (process | 7,))
         file.commit()
     return path
 
@@ -120,10 +125,25 @@ def test_a_packed_report_is_the_same(tmp_path: Path) -> None:
     assert one.strings == other.strings
 
 
-def test_several_processes_are_named(tmp_path: Path) -> None:
+def test_processes_of_one_report_are_ranks_of_one_run(tmp_path: Path) -> None:
     path = write_report(tmp_path / "report.sqlite", processes=(PROCESS, 43 << 24))
 
-    with pytest.raises(TraceError, match=r"2 processes used devices in it: 42 .*43 .*rank%q"):
+    job = ft.load(path, cache=tmp_path / "cache")
+    again = ft.load(tmp_path, cache=tmp_path / "cache")
+
+    assert job.graph.ranks == again.graph.ranks == (0, 1)
+    assert sorted(job.graph.rank[job.graph.is_device].tolist()) == [0, 0, 1]
+
+
+def test_one_process_is_named_as_if_the_report_were_a_folder(tmp_path: Path) -> None:
+    path = write_report(tmp_path / "report.sqlite", processes=(PROCESS, 43 << 24))
+
+    job = ft.load(path / "43", cache=tmp_path / "cache")
+
+    assert int(job.graph.is_device.sum()) == 1
+    with pytest.raises(TraceError, match=r"holds no process '44' with device work, but 42, 43"):
+        ft.load(path / "44", cache=tmp_path / "cache")
+    with pytest.raises(TraceError, match=r"2 processes used devices in it: 42 .*43 .*FILE/PROCESS"):
         read_nsight(path)
 
 

@@ -10,6 +10,7 @@ import foretrace as ft
 from tests.repositories import shown_bytes
 
 LENS, PIPIT, TENSORFLOW = "AMD-AGI+TraceLens", "hpcgroup+pipit", "tensorflow+profiler"
+BABEL = "ammarwa+Babeltrace2-ROCpd-Plugin"
 # Repository, path, device operations but communication, largest error of a replay's end, percent.
 FILES = (
     (
@@ -30,6 +31,7 @@ FILES = (
         20,
         0.05,
     ),
+    (BABEL, "94174f559c639f36dfad3b73ec28b5dc93cc81ec:test_rocm_database.db", 4, 0.01),
     (LENS, "tests/rocprof/908_results.json.gz", 42_605, 0.01),
     (LENS, "tests/test_data_jax_te_fused_attn_categorization/934987a2fc2f.xplane.pb", 150, 0.1),
     (LENS, "tests/traces/mi300/jax_conv_minimal_08/tw003.xplane.pb", 235, 0.05),

@@ -21,15 +21,21 @@ class StorageCount:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._state_bytes = self._parameter_bytes = self._gradient_bytes = 0
 
-    def see(self, tensor: torch.Tensor, *, at_least: int = 0) -> None:
-        """A tensor that an operator returned, whose storage has so many bytes `at_least`."""
+    def see(self, tensor: torch.Tensor, *, at_least: int = 0, is_new: bool = True) -> None:
+        """A tensor that an operator returned, whose storage has so many bytes `at_least`.
+
+        What was only written to (not `is_new`) is as large as it was, unless it is resized: a
+        storage that was never seen stands for one with memory, such as a bucket of DDP.
+        """
         if tensor.layout is not torch.strided or tensor.is_meta:  # that has no memory
             return
-        self.see_storage(tensor.untyped_storage(), at_least=at_least)
+        storage = tensor.untyped_storage()
+        if is_new or _key_of(storage) in self._alive:
+            self.see_storage(storage, at_least=at_least)
 
     def see_storage(self, storage: torch.UntypedStorage, *, at_least: int = 0) -> None:
         """It was made, or resized, as FSDP does with what it gathers."""
-        key = int(storage._cdata)  # noqa: SLF001 - as torch.multiprocessing compares them
+        key = _key_of(storage)
         num_bytes = max(storage.nbytes(), at_least)
         reference, before = self._alive.get(key, (None, 0))
         if reference is None:
@@ -76,5 +82,9 @@ def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     for one in tensors:
         own = getattr(one, "_local_tensor", one)
         storage = own.untyped_storage()
-        found[int(storage._cdata)] = storage.nbytes()  # noqa: SLF001
+        found[_key_of(storage)] = storage.nbytes()
     return sum(found.values())
+
+
+def _key_of(storage: torch.UntypedStorage) -> int:
+    return int(storage._cdata)  # noqa: SLF001 - as torch.multiprocessing compares them

@@ -117,8 +117,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 host_ns=host_ns, measured_ns=measured_ns,
             )  # fmt: skip
         if not func.is_view:
+            is_new = all(one.alias_info is None for one in func._schema.returns)  # noqa: SLF001
             for one in tensors_in(result):
-                self.memory.see(one, at_least=_bytes_kept(func, given[0]))
+                self.memory.see(one, at_least=_bytes_kept(func, given[0]), is_new=is_new)
         return result
 
     def _c10d(

@@ -33,6 +33,7 @@ from foretrace.capture.world.observer import Observer
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole
 from foretrace.capture.world.streams import stream_classes
 from foretrace.capture.world.values import SubstitutedValues
+from foretrace.capture.world.works import IssuedWorks
 
 FAKE = "fake"
 _DIST: Any = dist  # names that stubs leave out
@@ -75,8 +76,7 @@ class WorldProcess:
         )
         self.all_groups: dict[tuple[int, ...], None] = {}
         self._first_optimizer: object = None
-        # Of objects that can be waited for: exchange, and tensors that live as long as it may run.
-        self._work: dict[int, tuple[object, int, object]] = {}
+        self._works = IssuedWorks()
 
     def role(self) -> IssuedRole:
         """What has been written down."""
@@ -119,7 +119,8 @@ class WorldProcess:
         made_world, made_group = dist.init_process_group, dist.new_group
 
         @functools.wraps(made_world)
-        def init_process_group(*_args: object, **_kwargs: object) -> None:
+        def init_process_group(backend: object = None, *_args: object, **_kwargs: object) -> None:
+            self._works.backend = str(backend)
             made_world("fake", rank=self.rank, world_size=self.world_size, store=FakeStore())
 
         @functools.wraps(made_group)
@@ -193,7 +194,7 @@ class WorldProcess:
             def called(*args: Any, **kwargs: Any) -> Any:
                 work = method(*args, **kwargs)
                 if work is not None:
-                    self._work[id(work)] = (work, self.observer.last_exchange, args)
+                    self._works.add(work, self.observer.last_exchange, args)
                 return work
 
             return called
@@ -208,11 +209,11 @@ class WorldProcess:
 
     def _waiting(self, waited: Callable[..., Any]) -> Callable[..., Any]:
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-            found = self._work.pop(id(work), None)
-            if found is None:
+            exchange = self._works.wait(work)
+            if exchange is None:
                 self.observer.hold_for_all()
             else:
-                self.observer.hold_for(found[1])
+                self.observer.hold_for(exchange)
             return waited(work, *args, **kwargs)
 
         return wait
@@ -229,7 +230,7 @@ class WorldProcess:
             finally:
                 self.journal.phase = before
                 # DDP's reducer waits in C++ for what it issued, as the pass ends.
-                held = {exchange for _, exchange, _ in self._work.values()}
+                held = self._works.exchanges
                 for exchange in list(self.observer.unheld):
                     if exchange not in held and exchange not in own:
                         self.observer.hold_for(exchange)
@@ -259,8 +260,7 @@ class WorldProcess:
     def _end_update(self, optimizer: Any, *_given: object) -> None:
         self.journal.phase = FORWARD
         self.observer.memory.end_step(optimizer)
-        # What nothing waited for has ended by now.
-        self._work = {key: (work, at, None) for key, (work, at, _) in self._work.items()}
+        self._works.end_step()
         self._first_optimizer = self._first_optimizer or optimizer
         if optimizer is not self._first_optimizer:
             return

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from foretrace.trace.others.nsight import recognises_nsight as recognises_nsight
     from foretrace.trace.others.perfetto import read_perfetto as read_perfetto
     from foretrace.trace.others.perfetto import recognises_perfetto as recognises_perfetto
+    from foretrace.trace.others.rocpd import read_rocpd as read_rocpd
+    from foretrace.trace.others.rocpd import recognises_rocpd as recognises_rocpd
     from foretrace.trace.others.rocprof import read_rocprof as read_rocprof
     from foretrace.trace.others.rocprof import recognises_rocprof as recognises_rocprof
+    from foretrace.trace.others.several import process_paths as process_paths
     from foretrace.trace.others.xplane import read_xplane as read_xplane
     from foretrace.trace.others.xplane import recognises_xplane as recognises_xplane
 

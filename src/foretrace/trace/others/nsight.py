@@ -2,7 +2,7 @@
 
 Tables and columns as NVIDIA documents them (docs.nvidia.com/nsight-systems, "SQLite Schema
 Reference"). Ranges of NVTX that PyTorch's `emit_nvtx` makes are operators with shapes; others are
-annotations. One file holds what one process did on its devices: reports of several are named.
+annotations. A report of several processes is a folder of them: `report.sqlite/4711`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from foretrace.base import TraceError
+from foretrace.trace.archives import SQLITE
 from foretrace.trace.columns import Trace
-from foretrace.trace.others.tables import SQLITE, RecordedTables, opened_tables
+from foretrace.trace.others.tables import (
+    RecordedTables,
+    database_part,
+    opened_tables,
+    place_of,
+    refused_parts,
+)
 from foretrace.trace.others.words import (
     ANNOTATION,
     COPY,
@@ -62,6 +70,7 @@ _VERSION = re.compile(r"_v\d+$")
 _SEQUENCE = re.compile(r", seq = (\d+)")
 _SIZES = re.compile(r", sizes = (\[.*\])")
 _OPERATOR = re.compile(r"^[\w:.<>~ ]+?(?=, (?:seq|op_id|sizes) = )")
+_MOST_DEVICES = 1024  # of a host; a larger number is no device's
 _NUMBER = 0xFFFFFF  # a thread's and a process's share of a global id
 
 
@@ -71,16 +80,23 @@ def recognises_nsight(head: bytes) -> bool:
 
 
 def read_nsight(path: Path) -> Trace:
-    """The one process with device work in a report.
+    """The one process with device work in a report, or the one that the path names.
 
     Raises:
         TraceError: if the file cannot be read, holds no such work, or several processes' of it.
     """
     with opened_tables(path) as tables:
-        process = _process(tables)
-        texts = {number: str(text) for number, text in tables.rows("StringIds", ("id", "value"))}
+        found = processes_of_nsight(tables)
+        process = _process(tables, path, found)
+        texts = {
+            number: text or ""
+            for number, text in tables.rows("StringIds", ("id", "value"), texts=("value",))
+        }
         unread = {what: tables.count(name) for name, what in _NOT_TOLD.items()}
+        rank, world_size = place_of(process, found)
         facts = RecordingFacts(
+            rank=rank,
+            world_size=world_size,
             device_names=_devices(tables),
             dropped={what: count for what, count in unread.items() if count},
             notes=_notes(tables),
@@ -88,39 +104,40 @@ def read_nsight(path: Path) -> Trace:
         return trace_in_words(path, _told(tables, process, texts), facts)
 
 
-def _process(tables: RecordedTables) -> int | None:
-    """The global id of the process that used devices; None where the report names none."""
-    found: Counter[int | None] = Counter()
+def processes_of_nsight(tables: RecordedTables) -> Counter[int]:
+    """How much device work each process has, by its number, in the order of their devices."""
+    found: Counter[int] = Counter()
+    least: dict[int, int] = {}
     for name in _ON_DEVICE:
-        found.update(one for (one,) in tables.rows(name, ("globalPid",)))
+        for process, device in tables.rows(name, ("globalPid", "deviceId")):
+            number = _pid(process)
+            found[number] += 1
+            least[number] = min(device or 0, least.get(number, device or 0))
+    return Counter({one: found[one] for one in sorted(found, key=lambda one: (least[one], one))})
+
+
+def _process(tables: RecordedTables, path: Path, found: Counter[int]) -> int:
+    """The process that used devices; 0 where the report names none."""
     if not found:
         held = ", ".join(name for name in tables.names if not name.startswith("ENUM_"))
         raise TraceError(
-            f"cannot read {tables.path}: it is an SQLite file without device work of Nsight "
+            f"cannot read {path}: it is an SQLite file without device work of Nsight "
             f"Systems: it has the tables {held[:200] or 'none'}, expected {_KERNELS}; record with "
             "`nsys profile --trace=cuda,nvtx` and export with `nsys export --type sqlite`"
         )
-    if len(found) > 1:
-        told = ", ".join(
-            f"{_pid(one)} ({count:,} operations)" for one, count in found.most_common(16)
-        )
-        raise TraceError(
-            f"cannot read {tables.path}: {len(found)} processes used devices in it: {told}; "
-            "record each rank into a file of its own: `torchrun ... --no-python nsys profile "
-            "-o rank%q{RANK} ... python train.py`"
-        )
-    return next(iter(found))
+    process = database_part(path, found)
+    return refused_parts(path, found) if process is None else process
 
 
-def _pid(global_id: int | None) -> str:
-    return "one without a number" if global_id is None else str(global_id >> 24 & _NUMBER)
+def _pid(global_id: int | None) -> int:
+    return 0 if global_id is None else global_id >> 24 & _NUMBER
 
 
 def _devices(tables: RecordedTables) -> tuple[str, ...]:
     named = {
-        number: str(name)
-        for number, name in tables.rows("TARGET_INFO_GPU", ("id", "name"))
-        if isinstance(number, int) and name
+        number: name
+        for number, name in tables.rows("TARGET_INFO_GPU", ("id", "name"), texts=("name",))
+        if number is not None and name and 0 <= number < _MOST_DEVICES
     }
     return tuple(named.get(number, "") for number in range(max(named, default=-1) + 1))
 
@@ -136,29 +153,36 @@ def _notes(tables: RecordedTables) -> tuple[str, ...]:
     return (told,)
 
 
-def _told(
-    tables: RecordedTables, process: int | None, texts: Mapping[int, str]
-) -> Iterator[ToldEvent]:
-    yield from _kernels(tables, texts)
-    yield from _copies(tables)
-    for device, stream, call, start, end, _, size in tables.rows(_FILLS, (*_BEFORE, "bytes")):
+def _told(tables: RecordedTables, process: int, texts: Mapping[int, str]) -> Iterator[ToldEvent]:
+    yield from _kernels(tables, process, texts)
+    yield from _copies(tables, process)
+    for device, stream, call, start, end, _, size in _own(tables, process, _FILLS, "bytes"):
         yield on_device(
             FILL, "Memset (Device)", (start, end),
             device=device, stream=stream, correlation=call, bytes=size or 0,
         )  # fmt: skip
-    for device, stream, call, start, end, _, graph in tables.rows(_GRAPHS, (*_BEFORE, "graphId")):
+    for device, stream, call, start, end, _, graph in _own(tables, process, _GRAPHS, "graphId"):
         yield on_device(
             KERNEL, f"CUDA graph {graph}", (start, end),
             device=device, stream=stream, correlation=call,
         )  # fmt: skip
-    yield from _syncs(tables)
+    yield from _syncs(tables, process)
     yield from _calls(tables, process, texts)
     yield from _ranges(tables, process, texts)
 
 
-def _kernels(tables: RecordedTables, texts: Mapping[int, str]) -> Iterator[ToldEvent]:
+def _own(
+    tables: RecordedTables, process: int, table: str, *columns: str
+) -> Iterator[tuple[Any, ...]]:
+    """Device rows of a process that have ended, with those columns that all have before others."""
+    for device, stream, call, start, end, owner, *more in tables.rows(table, (*_BEFORE, *columns)):
+        if process in {0, _pid(owner)} and None not in {start, end}:
+            yield device or 0, stream, call, start, end, owner, *more
+
+
+def _kernels(tables: RecordedTables, process: int, texts: Mapping[int, str]) -> Iterator[ToldEvent]:
     sizes = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-    for row in tables.rows(_KERNELS, (*_BEFORE, "demangledName", "shortName", *sizes)):
+    for row in _own(tables, process, _KERNELS, "demangledName", "shortName", *sizes):
         device, stream, call, start, end, _, full, short, *shape = row
         args: dict[str, Value] = {}
         if None not in shape:
@@ -169,8 +193,8 @@ def _kernels(tables: RecordedTables, texts: Mapping[int, str]) -> Iterator[ToldE
         )
 
 
-def _copies(tables: RecordedTables) -> Iterator[ToldEvent]:
-    for row in tables.rows(_COPIES, (*_BEFORE, "bytes", "copyKind", "srcKind", "dstKind")):
+def _copies(tables: RecordedTables, process: int) -> Iterator[ToldEvent]:
+    for row in _own(tables, process, _COPIES, "bytes", "copyKind", "srcKind", "dstKind"):
         device, stream, call, start, end, _, size, kind, *ends = row
         memory = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
         source, goal = (memory.get(one, "?") for one in ends)
@@ -188,51 +212,49 @@ class _Recorded:
     stream: int
 
 
-def _syncs(tables: RecordedTables) -> Iterator[ToldEvent]:
+def _syncs(tables: RecordedTables, process: int) -> Iterator[ToldEvent]:
     """Waits, each with the last record of its event before it."""
-    columns = ("correlationId", "streamId", "eventId")
+    columns = ("correlationId", "streamId", "eventId", "globalPid")
     recorded: dict[int, list[_Recorded]] = defaultdict(list)
-    for call, stream, event in tables.rows(_EVENTS, columns):
-        recorded[event].append(_Recorded(call, stream))
+    for call, stream, event, owner in tables.rows(_EVENTS, columns):
+        if call is not None and (process in {0, _pid(owner)} or owner is None):
+            recorded[event].append(_Recorded(call, stream))
     for records in recorded.values():
         records.sort(key=lambda one: one.correlation)
-    for row in tables.rows(_SYNCS, (*_BEFORE, "syncType", "eventId")):
+    for row in _own(tables, process, _SYNCS, "syncType", "eventId"):
         device, stream, call, start, end, _, kind, event = row
         words = _SYNC_KINDS.get(kind)
         if words is None:
             continue
         args: dict[str, Value] = {"cuda_sync_kind": words}
-        before = [one for one in recorded.get(event, ()) if one.correlation < call]
+        before = [one for one in recorded.get(event, ()) if one.correlation < (call or 0)]
         if before and kind in (1, 2):
             args["wait_on_stream"] = before[-1].stream
             args["wait_on_cuda_event_record_corr_id"] = before[-1].correlation
             args["wait_on_cuda_event_id"] = event
         stream = -1 if stream is None or kind == 4 else stream  # noqa: PLR2004  the whole device
         yield on_device(
-            SYNC, words, (start, end), device=device or 0, stream=stream, correlation=call, **args
+            SYNC, words, (start, end), device=device, stream=stream, correlation=call, **args
         )
 
 
-def _calls(
-    tables: RecordedTables, process: int | None, texts: Mapping[int, str]
-) -> Iterator[ToldEvent]:
+def _calls(tables: RecordedTables, process: int, texts: Mapping[int, str]) -> Iterator[ToldEvent]:
     for start, end, thread, call, name in tables.rows(
         _CALLS, ("start", "end", "globalTid", "correlationId", "nameId")
     ):
-        if _is_of(thread, process) and end is not None:
+        if _is_of(thread, process) and None not in {start, end}:
             words = _VERSION.sub("", texts.get(name, f"call {name}"))
             yield ToldEvent(
                 RUNTIME, words, start, end, *_thread(thread), args={"correlation": call}
             )
 
 
-def _ranges(
-    tables: RecordedTables, process: int | None, texts: Mapping[int, str]
-) -> Iterator[ToldEvent]:
+def _ranges(tables: RecordedTables, process: int, texts: Mapping[int, str]) -> Iterator[ToldEvent]:
     for start, end, kind, thread, text, number in tables.rows(
-        _RANGES, ("start", "end", "eventType", "globalTid", "text", "textId")
+        _RANGES, ("start", "end", "eventType", "globalTid", "text", "textId"), texts=("text",)
     ):
-        if kind in _PUSHED_RANGES and end is not None and _is_of(thread, process):
+        is_whole = kind in _PUSHED_RANGES and None not in {start, end}
+        if is_whole and _is_of(thread, process):
             yield _range(text or texts.get(number, ""), (start, end), _thread(thread))
 
 
@@ -260,10 +282,8 @@ def _sizes(text: str) -> list[list[int]] | None:
     return read if is_sizes else None
 
 
-def _is_of(thread: int | None, process: int | None) -> bool:
-    if thread is None:
-        return False
-    return process is None or thread >> 24 == process >> 24
+def _is_of(thread: int | None, process: int) -> bool:
+    return thread is not None and process in {0, _pid(thread)}
 
 
 def _thread(thread: int) -> tuple[int, int]:

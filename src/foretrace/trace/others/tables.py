@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from foretrace.base import TraceError
+from foretrace.trace.archives import archive_of, is_database
 from foretrace.trace.source import whole_bytes
 
-SQLITE = b"SQLite format 3\0"
 _MOST_PACKED_BYTES = 2 * 10**9  # a packed file is unpacked into memory
 
 
@@ -36,8 +37,13 @@ class RecordedTables:
             return 0
         return int(next(self._asked(f"SELECT count(*) FROM {_quoted(table)}"))[0])  # noqa: S608
 
-    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Rows of a table with these columns, None where it has none; nothing without the table.
+    def rows(
+        self, table: str, columns: Sequence[str], texts: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows of a table with these columns; nothing without the table.
+
+        A column that is not there is None, and a value that is no whole number, or of columns
+        in `texts` no text: SQLite puts anything anywhere.
 
         Raises:
             TraceError: if the file is damaged.
@@ -45,7 +51,13 @@ class RecordedTables:
         known = self._columns_of(table)
         if not known:
             return
-        asked = ", ".join(_quoted(one) if one in known else "NULL" for one in columns)
+        asked = ", ".join(
+            f"CASE typeof({_quoted(one)}) WHEN '{'text' if one in texts else 'integer'}' "
+            f"THEN {_quoted(one)} END"
+            if one in known
+            else "NULL"
+            for one in columns
+        )
         yield from self._asked(f"SELECT {asked} FROM {_quoted(table)}")  # noqa: S608  quoted
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
@@ -56,7 +68,8 @@ class RecordedTables:
 
     def _asked(self, query: str) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._connection.execute(query)
+            for row in self._connection.execute(query):  # noqa: UP028  that would close it late
+                yield row
         except (sqlite3.Error, OverflowError) as err:
             raise TraceError(
                 f"cannot read {self.path}: the SQLite file is damaged ({err}); export it again"
@@ -78,12 +91,45 @@ def opened_tables(path: Path) -> Iterator[RecordedTables]:
         yield RecordedTables(path, connection)
 
 
+def database_part(path: Path, processes: Counter[int]) -> int | None:
+    """The process that a path names, as `report.sqlite/4711`, else the only one there is.
+
+    Raises:
+        TraceError: if a path names one that is not there.
+    """
+    holder = archive_of(path)
+    if holder is None or not is_database(holder[0]):
+        return next(iter(processes)) if len(processes) == 1 else None
+    for process in processes:
+        if str(process) == holder[1]:
+            return process
+    raise TraceError(
+        f"cannot read {path}: {holder[0]} holds no process {holder[1]!r} with device work, but "
+        f"{', '.join(map(str, sorted(processes)[:16]))}"
+    )
+
+
+def place_of(process: int, processes: Counter[int]) -> tuple[int | None, int | None]:
+    """Rank and size of the job that a file of several processes shows; of one alone nobody says."""
+    if len(processes) == 1:
+        return None, None
+    return list(processes).index(process), len(processes)
+
+
+def refused_parts(path: Path, processes: Counter[int]) -> NoReturn:
+    """Several processes, where one was expected."""
+    told = ", ".join(f"{one} ({count:,} operations)" for one, count in processes.most_common(16))
+    raise TraceError(
+        f"cannot read {path}: {len(processes)} processes used devices in it: {told}; name the "
+        "unpacked file, which is then a rank for each, or one of them as FILE/PROCESS"
+    )
+
+
 def _connected(path: Path) -> sqlite3.Connection:
-    if path.is_file():
-        with path.open("rb") as file:
-            is_plain = file.read(len(SQLITE)) == SQLITE
-        if is_plain:
-            return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    holder = archive_of(path)
+    path = holder[0] if holder is not None and is_database(holder[0]) else path
+    if path.is_file() and is_database(path):
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     unpacked = whole_bytes(path, _MOST_PACKED_BYTES, instead="unpack it first")
     connection = sqlite3.connect(":memory:")
     connection.deserialize(unpacked)

@@ -48,7 +48,7 @@ def on_device(
     times: tuple[int, int],
     *,
     device: int,
-    stream: int,
+    stream: int | None,
     correlation: int | None,
     **args: Value,
 ) -> ToldEvent:
@@ -59,10 +59,11 @@ def on_device(
         name: of the kernel.
         times: start and end, ns.
         device: index of the device.
-        stream: number of its stream.
+        stream: number of its stream; 0 if the recording does not say.
         correlation: of the call that launched it; None if the recording does not say.
         args: whatever else Kineto writes of such an event.
     """
+    stream = stream or 0
     known = {"device": device, "stream": stream, **args}
     if correlation is not None:
         known["correlation"] = correlation
