@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from foretrace.analyze import steps
+from foretrace.analyze import of_no_step_ns, steps
 from foretrace.graph import NodeKind, Timeline
 from tests.analyze.strategies import timelines
 from tests.graphs import GraphBuilder, timeline_of
@@ -45,6 +45,18 @@ def test_host_operators_do_not_prolong_a_step() -> None:
     table = steps(timeline_of(build.graph(), [0, 0, 50]))
 
     assert table.end_ns.tolist() == [50]
+
+
+def test_device_work_of_no_step_counts_as_far_as_it_lies_in_one() -> None:
+    build = GraphBuilder()
+    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=60)
+    build.add(NodeKind.STEP_BEGIN, step="a")
+    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=20)
+    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=10, step="a")
+    build.add(NodeKind.STEP_END, step="a")
+    timeline = timeline_of(build.graph(), [0, 50, 60, 80, 100])
+
+    assert of_no_step_ns(timeline).tolist() == [10 + 20]
 
 
 def test_step_without_an_end_mark_ends_with_its_device_work() -> None:

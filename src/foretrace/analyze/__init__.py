@@ -134,6 +134,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.stalls import stalls as stalls
     from foretrace.analyze.stalls import stalls_among as stalls_among
     from foretrace.analyze.steps import StepTable as StepTable
+    from foretrace.analyze.steps import of_no_step_ns as of_no_step_ns
     from foretrace.analyze.steps import steps as steps
     from foretrace.analyze.stragglers import GroupBlame as GroupBlame
     from foretrace.analyze.stragglers import Late as Late

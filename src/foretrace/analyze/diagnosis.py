@@ -52,6 +52,7 @@ _LEADING_SHARE = 0.6
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
 SLOW_LINK = "slow transfers"
 _STALL_WORDS = {kind.words: kind for kind in StallKind if kind is not StallKind.NONE}
+_NO_CAUSE = (StallKind.UNTOLD, StallKind.SLOWED)  # a name of how it looks, not of what did it
 _GHOST = "ghost"  # what stands for a rank that was not recorded
 # What says that time was lost, and not why.
 _VAGUE = frozenset(
@@ -93,9 +94,14 @@ class Cause:
                 f"{duration_text(self.waiting_ns)} of it waiting and "
                 f"{duration_text(self.idle_ns)} idle"
             )
-        if self.subject not in {"", _GHOST} and 0 < self.subject_ns < self.lost_ns:
+        if self._is_part:
             parts.append(f"{duration_text(self.subject_ns)} of it {shortened(self.subject)}")
         return f"{self._named}: {'; '.join(parts)}"
+
+    @property
+    def _is_part(self) -> bool:
+        """Whether the subject has a part of it, which is then said with that part."""
+        return self.subject not in {"", _GHOST} and 0 < self.subject_ns < self.lost_ns
 
     @property
     def _waiting(self) -> str:
@@ -110,8 +116,8 @@ class Cause:
     def _named(self) -> str:
         """What it is and where."""
         slow = f", {self.factor:.2f} times as long as its equals" if self.factor > 1 else ""
-        is_most = self.subject and 2 * self.subject_ns > self.lost_ns
-        is_most = is_most or self.what == SlowKind.OPERATOR
+        is_most = self.what == SlowKind.OPERATOR
+        is_most |= bool(self.subject) and self.subject_ns > 0 and not self._is_part
         name = f" ({shortened(self.subject)})" if is_most else ""
         name += slow
         if self.rank == UNRECORDED_RANK:
@@ -287,8 +293,8 @@ def _kinds(lost: IdleCauses, cause: IdleCause) -> Iterator[tuple[str, Bools]]:
         return
     for subject in np.unique(lost.subject[mine]).tolist():
         kind = _STALL_WORDS[lost.subjects[subject]]
-        untold = f"{cause.words}, {kind.words}"
-        yield untold if kind is StallKind.UNTOLD else kind.words, mine & (lost.subject == subject)
+        words = f"{cause.words}, {kind.words}" if kind in _NO_CAUSE else kind.words
+        yield words, mine & (lost.subject == subject)
 
 
 def _pipeline(lost: IdleCauses, chosen: Bools, of: tuple[IdleCause, str]) -> Iterator[Cause]:

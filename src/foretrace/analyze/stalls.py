@@ -297,7 +297,7 @@ class Stalls(Answer):
         return (
             f"{count_text(len(self.rows), 'call')} on {of_all}{count_text(ranks, 'rank')} stalled "
             f"for {duration_text(self.over_ns)} beyond their usual time, {share} of the hosts' "
-            f"steps; most is {first.label}: {first.num_stalls:,} stalls, "
+            f"steps; most of it by {count_text(first.num_stalls, 'stall')}, {first.label}: "
             f"{duration_text(first.over_ns)}"
         )
 

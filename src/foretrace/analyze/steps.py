@@ -12,7 +12,7 @@ import numpy as np
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
 from foretrace.base import Int32s, Int64s
-from foretrace.graph import DEVICE_KINDS, NodeKind, Timeline
+from foretrace.graph import DEVICE_KINDS, NO_STEP, NodeKind, Timeline
 
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max  # no mark seen
 
@@ -63,6 +63,21 @@ def steps(timeline: Timeline) -> StepTable:
     A step without an end mark on a rank ends there with its last device operation.
     """
     return timeline.once(_steps)
+
+
+def of_no_step_ns(timeline: Timeline) -> Int64s:
+    """Time inside each step of device work that no step launched, int64[rows of `steps`]."""
+    table, graph = steps(timeline), timeline.graph
+    found = np.zeros(len(table), np.int64)
+    rows = np.flatnonzero(graph.is_on_stream & (graph.step == NO_STEP))
+    rows = rows[np.isin(graph.kind[rows], DEVICE_KINDS)]
+    start_ns, end_ns, rank = timeline.start_ns[rows], timeline.end_ns[rows], graph.rank[rows]
+    for at in range(len(table) if len(rows) else 0):
+        mine = rank == table.rank[at]
+        begin_ns = np.maximum(start_ns[mine], table.begin_ns[at])
+        until_ns = np.minimum(end_ns[mine], table.end_ns[at])
+        found[at] = np.maximum(until_ns - begin_ns, 0).sum()
+    return found
 
 
 def _steps(timeline: Timeline) -> StepTable:

@@ -14,6 +14,7 @@ from foretrace.analyze import (
     IdleCauses,
     Stillness,
     bound,
+    of_no_step_ns,
     step_name,
     step_time_ns,
 )
@@ -52,10 +53,11 @@ BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path"
 HELPS, CHANGES, DONE = "what would help most", "changes that pay", "throughput"
 # What shares are of.
 _WHOLE = {
-    BREAKDOWN: "own step", DEVICE_TIME: "it", PATH: "step", IDLE: "both",
+    BREAKDOWN: "own step", DEVICE_TIME: "it", PATH: "its step", IDLE: "both",
 }  # fmt: skip
 _MAX_ROWS = 5
 _DISTORTING = 0.1  # of a step without the profiler: what it costs is said from here on
+_OF_NO_STEP = 0.01  # of a step: device work of no step is said from here on
 _LABEL_WIDTH = 26
 _SHORTER = {IdleCause.EDGE: "recording's ends"}
 _MAX_CAUSES = 3  # of idle time, and of waiting
@@ -204,6 +206,7 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
         yield OverviewLine(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
     yield from _profiler_lines(job, split.step_time_ns)
+    yield from _foreign_lines(job, split)
     for finding in job.findings:
         yield OverviewLine("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
 
@@ -223,6 +226,21 @@ def _profiler_lines(job: Job, measured_ns: float) -> Iterator[OverviewLine]:
         "the host time at every call, so that causes on the host are overstated"
     )
     yield OverviewLine("to know", "profiler", measured_ns - without_ns, more, text)
+
+
+def _foreign_lines(job: Job, split: Breakdown) -> Iterator[OverviewLine]:
+    """Work that devices still had when a step began, where it makes tables differ."""
+    each_ns = of_no_step_ns(job.measured)
+    foreign_ns = float(each_ns.sum()) / max(len(each_ns), 1)
+    share = foreign_ns / max(split.own_step_ns, 1)
+    if share < _OF_NO_STEP:
+        return
+    text = (
+        f"device time: {duration_text(foreign_ns)} of each step are device work that no recorded "
+        "step launched, such as what ran when the recording began: the breakdown has it, device "
+        "time has not"
+    )
+    yield OverviewLine("to know", "device time", foreign_ns, share, text)
 
 
 def _changes(stated: Edited) -> Iterator[OverviewLine]:

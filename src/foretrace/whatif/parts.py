@@ -78,7 +78,7 @@ def _components(rows: tuple[DifferenceRow, ...]) -> Table:
     whole_ns = max(rows[-1].before_ns, 1)
     return Table(
         key="components",
-        title="where the difference goes, mean over ranks and steps",
+        title="where the difference goes, mean over ranks; idle until the job's step ends",
         columns=(
             Column("component", " ", Unit.WORD),
             Column("before_ns", "before ms", Unit.MS),

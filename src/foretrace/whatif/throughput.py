@@ -107,7 +107,7 @@ class Throughput(Answer):
     def facts(self) -> tuple[Fact, ...]:
         """Tokens, samples, MFU and the busy share; what is not known says why."""
         ranks = count_text(self.num_ranks, "rank")
-        of_each = self.tokens_per_s_per_rank
+        of_each = self.tokens_per_s_per_rank if self.num_ranks > 1 else None
         tokens = "" if of_each is None else f"{per_second_text(of_each)} of each of {ranks}"
         samples = f"{self.num_samples:,} in a step, {self.samples_from}" if self.num_samples else ""
         who = "GPU busy" if self.is_on_device else "busy"

@@ -352,7 +352,8 @@ def _at(place: int) -> Callable[[tuple[int, ...]], int]:
 
 def _side_text(side: Side) -> str:
     ranks, steps = count_text(len(side.ranks), "rank"), count_text(len(side.step_ns), "step")
-    return f"{side.label}, {ranks}, {steps}"
+    which = "" if all(side.is_used) else f"the middle {len(side.used_ns)} of "
+    return f"{side.label}, {ranks}, {which}{steps}"
 
 
 def _columns(row: Callable[[Any], Contribution]) -> tuple[Column, ...]:
