@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretrace.base import WorkloadError
 from foretrace.workload import Orders, Pass, Plan, Schedule, UnitTimes, schedule_of, stage_ends_ns
+from foretrace.workload.layout.unit_columns import ScheduleColumns
+from foretrace.workload.schedule.running import order_of_turns
 from tests.workload.schedule.running import Durations, run
 from tests.workload.schedule.schedules import schedules
 
@@ -34,6 +40,24 @@ def test_units_end_when_a_plain_run_ends_them(schedule: Schedule, durations: Dur
 
     assert ends_ns is not None
     assert ends_ns.max() == run(schedule, durations).total
+
+
+@given(schedule=schedules())
+def test_units_are_put_in_an_order_in_which_they_can_run(schedule: Schedule) -> None:
+    units, begin = ScheduleColumns(schedule), schedule.orders.begin
+    size = np.zeros(len(units.kind), np.int64)
+    size[units.lead] = np.diff(units.lead, append=len(size))
+
+    order = order_of_turns(units.maker, size, begin)
+
+    place = np.argsort(order)
+    assert np.sort(order).tolist() == list(range(len(size)))
+    assert all((np.diff(place[at:end]) > 0).all() for at, end in pairwise(begin))
+    assert (place[units.maker] < place)[units.maker >= 0].all()
+    assert (np.diff(place)[units.is_second[1:]] == 1).all()
+    late = np.where(units.maker >= 0, np.arange(len(size)), -1)  # everyone waits for itself
+    with pytest.raises(WorkloadError, match="for ever"):
+        order_of_turns(late, size, begin)
 
 
 def test_transfers_lengthen_the_way_there_and_back() -> None:

@@ -7,7 +7,6 @@ from itertools import accumulate
 
 from foretrace.graph import NO_LAYER
 from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Passes
-from foretrace.workload.layout.tables import NOTHING
 from foretrace.workload.plan.plan import Plan, chunk_layers
 from foretrace.workload.schedule.schedule import Pass, Schedule
 
@@ -20,8 +19,6 @@ class Chunk:
     layers: tuple[int, ...]  # of each part, from the chunk's first layer; NO_LAYER
     first_layer: int  # over all stages
     place: int  # on its route
-    before: int  # chunk on its route; NOTHING
-    behind: int
 
     @property
     def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -55,8 +52,6 @@ def chunks_of(blocks: ModelBlocks, plan: Plan, schedule: Schedule) -> tuple[Chun
                 ),
                 first_layer=first,
                 place=place,
-                before=route[place - 1] if place else NOTHING,
-                behind=route[place + 1] if place + 1 < len(route) else NOTHING,
             )
     return tuple(chunks[chunk] for chunk in range(len(schedule.stage_of_chunk)))
 

@@ -18,7 +18,6 @@ from foretrace.base import Int64s
 from foretrace.graph import EdgeKind
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
-from foretrace.workload.layout._compiled import unit_codes
 from foretrace.workload.layout.chunks import Chunk, chunks_of
 from foretrace.workload.layout.closing import Closings, has_table
 from foretrace.workload.layout.coarse import Coarse
@@ -33,21 +32,23 @@ from foretrace.workload.layout.piece_program import (
     joined_programs,
     unit_program,
 )
-from foretrace.workload.layout.program_run import ProgramRun
+from foretrace.workload.layout.program_run import run_programs
 from foretrace.workload.layout.sharded import GatheredChunks
-from foretrace.workload.layout.tables import NOTHING, SENDS, Tables, stream_weights
+from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
 from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.transfers import Transfers
-from foretrace.workload.layout.unit_columns import leads_of
+from foretrace.workload.layout.unit_columns import ScheduleColumns, reducing_units
 from foretrace.workload.layout.unit_grain import fragments_of
 from foretrace.workload.layout.units import KnownTemplates, UnitTemplate, UnitTemplates
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.catalogue import KeptSchedules
+from foretrace.workload.schedule.running import order_of_turns
 from foretrace.workload.schedule.schedule import Pass, Schedule
 
 _MOST_SETTINGS = 1_000  # whose programs are kept
 _GONE = -1
+_LAGS = EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.WAKE
 Made = Callable[[], list[tuple[PieceProgram, Coarse | None]]]
 
 
@@ -82,37 +83,43 @@ class _Work:
 
 
 class _Scheduled:
-    """A schedule's units as the compiled loop reads them."""
+    """A schedule's units as the compiled loop reads them: in an order in which they can run."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        orders = schedule.orders
-        self.begin, self.kind, self.microbatch, self.chunk = (
-            np.ascontiguousarray(column)  # one form for the compiled loop
-            for column in (orders.begin, orders.kind, orders.microbatch, orders.chunk)
+        self.stage_of = np.array(schedule.stage_of_chunk, np.int64)
+        units = ScheduleColumns(schedule)
+        num_units, begin = len(units.kind), schedule.orders.begin
+        size = np.zeros(num_units, np.int64)
+        size[units.lead] = np.diff(units.lead, append=num_units)
+        self._order = order = order_of_turns(units.maker, size, begin)
+        place = np.empty(num_units, np.int64)
+        place[order] = np.arange(num_units)
+        following = np.full(num_units, _GONE, np.int64)
+        lead, then = units.lead[:-1], units.lead[1:]
+        is_same = units.stage[lead] == units.stage[then]
+        following[lead[is_same]] = place[then[is_same]]
+        opens = np.append(True, units.stage[1:] != units.stage[:-1])
+        columns = (
+            *(units.stage, size, np.where(units.maker >= 0, place[units.maker], _GONE)),
+            np.where(units.is_received, units.crosses_before, _GONE),
+            np.where(units.is_sent, units.crosses_behind, _GONE),
+            *(following, units.chunk, units.is_first + 2 * opens),
         )
-        self.count = len(schedule.stage_of_chunk)
-        self.member = np.zeros(len(orders.kind), np.int64)
-        if orders.is_joined.any():
-            stage = np.repeat(np.arange(schedule.num_stages), np.diff(orders.begin))
-            self.member[1:] = leads_of(orders.is_joined, stage)[:-1]
-        before, behind = np.full((2, self.count), _GONE, np.int64)
-        for route in schedule.routes:
-            before[list(route[1:])] = route[:-1]
-            behind[list(route[:-1])] = route[1:]
-        self.routes = before, behind, np.array(schedule.stage_of_chunk, np.int64)
-        self._codes: dict[int, tuple[Int64s, Int64s, Int64s]] = {}
+        self.rows = np.stack(columns, axis=1).astype(np.int32)[order]
+        self.is_second = units.is_second[order]
+        firsts = np.flatnonzero(units.is_first)
+        self.firsts = np.searchsorted(firsts, begin), units.chunk[firsts]
+        self._plain_code = (units.chunk * 4 + units.kind) * 4 + units.is_first
+        self._codes: dict[object, Int64s] = {}
 
-    def codes(self, reducing: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Of units; chunks by their first use, stage by stage; where each stage's begin."""
-        if reducing not in self._codes:
-            num_stages = self.schedule.num_stages
-            code = np.empty(len(self.kind), np.int64)
-            first = np.zeros((2, max(self.count, num_stages)), np.int64)
-            num = unit_codes(self.begin, self.kind, self.chunk, reducing, code, first)
-            begin = np.append(first[1, :num_stages], num)
-            self._codes[reducing] = code, first[0, :num].copy(), begin
-        return self._codes[reducing]
+    def codes(self, plan: Plan) -> Int64s:
+        """What each unit does: chunk, pass, whether it reduces, whether it is its chunk's first."""
+        key = plan.sharding, plan.overlap.gradients
+        if key not in self._codes:
+            reduces = reducing_units(self.schedule.orders, plan)
+            self._codes[key] = (self._plain_code + 2 * reduces)[self._order]
+        return self._codes[key]
 
 
 class UnitPrograms:
@@ -253,13 +260,11 @@ class _Step:
 
     def step_ns(self) -> int:
         """How long it takes."""
-        code, first_chunk, first_begin = self._units.codes(_reducing(self._plan))
-        program = self._program_of_units(code)
-        gather = np.full(self._units.count, _GONE, np.int64)
-        for chunk in first_chunk.tolist() if self._is_ahead else ():
+        program = self._program_of_units(self._units.codes(self._plan))
+        gather = np.full(len(self._units.stage_of), _GONE, np.int64)
+        for chunk in self._units.firsts[1].tolist() if self._is_ahead else ():
             gather[chunk] = self._gather(chunk)
-        closing = self._closing(first_chunk, first_begin)
-        return self._run(program, (first_begin, first_chunk, gather, code & 1), closing)
+        return self._run(program, gather, self._closing())
 
     def _place(self, key: object, stage: int, make: Made, *, is_plain: bool = False) -> list[int]:
         """Numbers of programs, made unless they are known."""
@@ -282,9 +287,9 @@ class _Step:
 
     def _program_of_units(self, code: Int64s) -> Int64s:
         """Program of each unit; int64[units]."""
-        member, stage_of = self._units.member, self._units.routes[2]
-        second = np.flatnonzero(member)
-        is_alone = member == 0
+        is_second, stage_of = self._units.is_second, self._units.stage_of
+        second = np.flatnonzero(is_second)
+        is_alone = ~is_second
         is_alone[second - 1] = False
         alone = code[is_alone] if len(second) else code
         table = np.zeros(int(code.max()) + 1, np.int64)
@@ -362,12 +367,13 @@ class _Step:
             return [(gathering_program(template, is_behind=self._is_behind), None)]
 
         key = "gathered", self._contents[chunk]
-        [found] = self._place(key, int(self._units.routes[2][chunk]), make)
+        [found] = self._place(key, int(self._units.stage_of[chunk]), make)
         return found
 
-    def _closing(self, first_chunk: Int64s, first_begin: Int64s) -> tuple[Int64s, Int64s]:
+    def _closing(self) -> tuple[Int64s, Int64s]:
         """Where programs behind each stage's units begin, and these."""
         schedule, found, begin = self._units.schedule, [], [0]
+        first_begin, first_chunk = self._units.firsts
         own: list[list[int]] = [[] for _ in range(schedule.num_stages)]
         for chunk, stage in enumerate(schedule.stage_of_chunk):
             own[stage].append(chunk)
@@ -442,39 +448,24 @@ class _Step:
             chosen = slice(begin, end)
             program.times[keys[at]] = program.timed(times, chosen, launch.exchange_ns)
 
-    def _run(
-        self, program: Int64s, firsts: tuple[Int64s, ...], closing: tuple[Int64s, Int64s]
-    ) -> int:
+    def _run(self, program: Int64s, gather: Int64s, closing: tuple[Int64s, Int64s]) -> int:
         times, numbers, exchange_ns = self._times()
         plan, units = self._plan, self._units
         columns, programs = joined_programs(self._programs, times, numbers)
         if plan.pipeline == 1:
             columns[:, 5] = 0
-        schedule = (
-            *(units.begin, units.kind, units.microbatch, units.chunk, program, units.member),
-        )
         launch = launch_named(plan.implementation.launch)
-        lag_ns = [
-            launch.lag_ns.get(kind, 0)
-            for kind in (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.WAKE)
-        ]
-        run = ProgramRun(
-            schedule=schedule,
-            routes=units.routes,
-            programs=programs[:6],
-            ends=programs[6:],
-            firsts=firsts,
-            closings=closing,
-            times=(exchange_ns, self._transfers_ns()),
-            lags=(*lag_ns, launch.exchange_ns, SENDS),
-            rules=(int(plan.overlap.pipeline), int(self._is_ahead)),
-            weight=stream_weights(plan.channels),
+        lag_ns = [launch.lag_ns.get(kind, 0) for kind in _LAGS]
+        job = (
+            *(units.rows, program, programs[:6], programs[6:], (*units.firsts, gather)),
+            *((exchange_ns, self._transfers_ns()), (*lag_ns, launch.exchange_ns, SENDS)),
+            (int(plan.overlap.pipeline), int(self._is_ahead)),
         )
-        return run.step_ns()
+        return run_programs(job, closing, plan.channels)
 
     def _transfers_ns(self) -> Int64s:
         """Between every chunk and the one before it on its route; int64[chunks]."""
-        before, _, stage_of = self._units.routes
+        before, stage_of = self._units.schedule.neighbours[0], self._units.stage_of
         found = np.zeros(len(before), np.int64)
         behind = np.flatnonzero(before >= 0)
         if len(behind):
@@ -484,12 +475,3 @@ class _Step:
                 kind, [(min(pair), max(pair)) for pair in pairs]
             )
         return found
-
-
-def _reducing(plan: Plan) -> int:
-    """How gradients are reduced, as the compiled loop numbers it; `UnitColumns.reduces`."""
-    if plan.sharding is Sharding.ZERO3 or (plan.sharding is Sharding.ZERO2 and plan.pipeline == 1):
-        return 2
-    if plan.sharding is Sharding.ZERO2:
-        return 3
-    return int(plan.overlap.gradients)

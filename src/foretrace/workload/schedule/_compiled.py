@@ -133,6 +133,36 @@ def run(
 
 
 @njit
+def run_order(maker: Int64s, size: Int64s, begin: Int64s, order: Int64s) -> int:
+    """Take turns of stages as soon as what they work on is made; see `running.order_of_turns`.
+
+    Out: `order` int64[units]. Returns how many of them can run.
+    """
+    place = begin[:-1].copy()
+    is_made = np.zeros(maker.size, np.bool_)
+    count = 0
+    moved = True
+    while moved:
+        moved = False
+        for stage in range(place.size):
+            while place[stage] < begin[stage + 1]:
+                lead = place[stage]
+                end = lead + size[lead]
+                is_ready = True
+                for unit in range(lead, end):
+                    is_ready = is_ready and (maker[unit] < 0 or is_made[maker[unit]])
+                if not is_ready:
+                    break
+                for unit in range(lead, end):
+                    is_made[unit] = True
+                    order[count] = unit
+                    count += 1
+                place[stage] = end
+                moved = True
+    return count
+
+
+@njit
 def _chosen(
     stage: int,
     own: Int64s,

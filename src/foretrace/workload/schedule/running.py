@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s
-from foretrace.workload.schedule._compiled import run
+from foretrace.base import Int64s, WorkloadError
+from foretrace.workload.schedule._compiled import run, run_order
 from foretrace.workload.schedule.schedule import Pass, Schedule
 
 
@@ -46,15 +46,28 @@ def is_stuck(schedule: Schedule) -> bool:
     return _run(schedule, UnitTimes(no_time, no_time, no_time[0], begin_ns))[1] > 0
 
 
+def order_of_turns(maker: Int64s, size: Int64s, begin: Int64s) -> Int64s:
+    """Units of all stages in an order in which they can run, whatever they take.
+
+    Args:
+        maker: int64[units], who makes what each works on; below 0: nobody.
+        size: int64[units], units of the turn that each begins; 0: another one begins its turn.
+        begin: int64[stages + 1], first unit of every stage, and their number.
+
+    Raises:
+        WorkloadError: if stages wait for each other.
+    """
+    order = np.empty(len(maker), np.int64)
+    if run_order(maker, size, begin, order) < len(order):
+        raise WorkloadError("units of the step wait for each other for ever")
+    return order
+
+
 def _run(schedule: Schedule, times: UnitTimes) -> tuple[Int64s, int]:
     orders, num_chunks = schedule.orders, len(schedule.stage_of_chunk)
     reduces = np.ones(len(orders.kind), np.bool_)
     if times.reduces_runs:
         reduces = orders.ends_run
-    before, behind = np.full((2, num_chunks), -1, np.int64)
-    for route in schedule.routes:
-        before[list(route[1:])] = route[:-1]
-        behind[list(route[:-1])] = route[1:]
     ends_ns = np.full((2, num_chunks, schedule.num_microbatches), -1, np.int64)
     free_ns = times.begin_ns.copy()
     no_time = np.zeros_like(times.alone_ns)
@@ -66,8 +79,7 @@ def _run(schedule: Schedule, times: UnitTimes) -> tuple[Int64s, int]:
         orders.chunk,
         orders.is_joined,
         orders.begin,
-        before,
-        behind,
+        *schedule.neighbours,
         times.alone_ns,
         times.joined_ns,
         times.transfer_ns,

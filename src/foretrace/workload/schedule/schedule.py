@@ -131,6 +131,15 @@ class Schedule:
         begin = orders.begin.tolist()
         return tuple(tuple(units[at:end]) for at, end in pairwise(begin))
 
+    @cached_property
+    def neighbours(self) -> tuple[Int64s, Int64s]:
+        """Chunks before and behind each on its route, int64[chunks] each; below 0: none."""
+        before, behind = np.full((2, len(self.stage_of_chunk)), -1, np.int64)
+        for route in self.routes:
+            before[list(route[1:])] = route[:-1]
+            behind[list(route[:-1])] = route[1:]
+        return before, behind
+
     @property
     def num_stages(self) -> int:
         """Pipeline stages."""
