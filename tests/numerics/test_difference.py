@@ -263,6 +263,9 @@ def test_a_comparison_that_was_ended_goes_on(first: Path, tmp_path: Path) -> Non
     assert resumed.as_json() == whole.as_json()
     with pytest.raises(TraceError, match="is no journal of a comparison of these checkpoints"):
         checkpoint_difference(first, first, journal=journal)
+    write_safetensors(second, {**tensors(1), "c": torch.ones(2)})
+    with pytest.raises(TraceError, match="as they are now"):
+        checkpoint_difference(first, second, journal=journal)
 
 
 def test_half_a_checkpoint_is_said(first: Path, tmp_path: Path) -> None:

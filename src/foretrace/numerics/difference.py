@@ -131,8 +131,8 @@ def checkpoint_difference(
             f"{first} and {second} have no tensor of one name and shape in common: the first has "
             f"{', '.join(list(one)[:3])}, the second {', '.join(list(other)[:3])}"
         )
-    head = {"first": str(Path(first).resolve()), "second": str(Path(second).resolve())}
-    kept = _kept(journal, {**head, "yardstick": kind.name})
+    head = {"first": _as_it_is(first), "second": _as_it_is(second), "yardstick": kind.name}
+    kept = _kept(journal, head)
     total = sum(one[name].num_elements for name in alike)
     done = 0
     rows = []
@@ -205,6 +205,15 @@ def _verdict(row: TensorDifference) -> str:
     return _OTHER if row.mean >= _OTHER_SHARE * row.initial_mean else _TRAINING
 
 
+def _as_it_is(checkpoint: str | Path) -> str:
+    """Where it lies, its size, and when it was written: one that was saved anew is another."""
+    place = Path(checkpoint).resolve()
+    files = [one for one in place.iterdir() if one.is_file()] if place.is_dir() else [place]
+    known = [one.stat() for one in files]
+    size, last = sum(one.st_size for one in known), max(one.st_mtime_ns for one in known)
+    return f"{place}, {size} bytes, {last}"
+
+
 def _kept(journal: Path | None, of: Mapping[str, str]) -> dict[str, TensorDifference]:
     """What an ended run of the same comparison found; its last line may be cut off."""
     if journal is None:
@@ -214,8 +223,8 @@ def _kept(journal: Path | None, of: Mapping[str, str]) -> dict[str, TensorDiffer
     whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     if whole and whole[0] != head:
         raise TraceError(
-            f"{journal} is no journal of a comparison of these checkpoints with this yardstick: "
-            "give another file"
+            f"{journal} is no journal of a comparison of these checkpoints, as they are now, with "
+            "this yardstick: give another file"
         )
     journal.write_text("".join(whole or [head]), encoding="utf-8")
     try:
