@@ -113,6 +113,33 @@ def test_a_card_with_few_bytes_to_load_streams_weights_at_its_memory_s_rate() ->
     assert rate("l4") == rate("rtx-4090") == 0.92
 
 
+def test_a_card_s_processors_and_cache_are_fed_as_those_that_were_measured() -> None:
+    """A cycle of a processor does and draws as much, whatever memory and arithmetic it has."""
+    shipped = shipped_constants()
+
+    def each(name: str, key: tuple[str, str, str]) -> tuple[float, float]:
+        chip = load_chip(name)
+        chosen = chosen_fit(key, chip, shipped)
+        assert chosen is not None
+        values = chosen.fit.values
+        cycles = (chip.num_processors or 0) * (chip.cycles_per_ns or 0.0)
+        whole = chip.peak_flops_per_ns("bf16") or 0.0
+        return (
+            values.get("tile_rate", 0.0) * whole / cycles,
+            values.get("cache_rate", 0.0) * chip.memory_bytes_per_ns / cycles,
+        )
+
+    experts, moved = ("experts", "served", "bf16"), ("movement", "", "any")
+    assert each("rtx-pro-6000", experts)[0] == pytest.approx(each("a100-sxm-80gb", experts)[0])
+    # Arithmetic of its own is the limit where that is a quarter of an A100's.
+    whole = 0.5e3 * 1.024  # operations a cycle
+    assert each("rtx-4090", experts)[0] == pytest.approx(whole, rel=0.01)
+    assert each("rtx-pro-6000", moved)[1] == pytest.approx(each("h100-sxm", moved)[1])
+    assert each("rtx-4090", moved)[1] == pytest.approx(each("a100-sxm-40gb", moved)[1])
+    # Chips whose memory feeds them keep what was fitted elsewhere.
+    assert each("h100-sxm", experts)[0] > each("a100-sxm-80gb", experts)[0]
+
+
 def test_a_transferred_spread_is_at_least_the_fit_s_own() -> None:
     wide = Fit("gemm", "library", "16bit", "all", 9, {}, {}, dict.fromkeys(REGIONS, Spread(0.5, 1)))
     known = (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, Spread, width_of
 from foretrace.cost.errors import REGIONS
 from foretrace.cost.model import Source
-from foretrace.machine import Chip
+from foretrace.machine import Chip, load_chip
 
 # NVIDIA's architectures by age: a chip without measurements resembles its neighbours most.
 _BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
@@ -35,7 +36,12 @@ _PRODUCTS = "gemm"
 # and 0.88. Cards with graphics memory have 5 to 9, and no products of theirs that wait for memory
 # were measured. Experts' products load weights alike.
 _OF_WEIGHTS = (_PRODUCTS, "experts")
+#
+# The level 2 cache hands over so many bytes a cycle of a processor, whatever the memory is. What
+# Triton compiles of experts multiplies as fast as shared memory feeds it, as wide on all of them: a
+# card's processor, with a half or a quarter of an A100's arithmetic a cycle, has it better used.
 _FEW_BYTES, _STREAMED = 10.0, 0.92
+_BY_TRITON = "served"
 
 # Where nothing tells how far a model is off: from half to twice, wider than any model tested.
 UNTESTED_SPREAD = Spread(0.5, 2.0)
@@ -75,13 +81,13 @@ def chosen_fit(
             if (fit := one.fit(model, kind, stand_in)) is not None and not fit.is_of_steps
         ]
         if fits:
-            nearest = _streaming(_nearest(chip, fits), chip)
+            nearest = _fed(*_nearest(chip, fits), chip)
             spread = _spread_elsewhere((model, kind, stand_in), nearest, constants)
             return Chosen(nearest, Source.TRANSFERRED, spread)
     return None
 
 
-def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> Fit:
+def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constants, Fit]:
     """The fit of the nearest chip; of those equally near, of the benchmark that most chips share.
 
     A chip without a table is compared with others by what it does on them all; a table of one
@@ -93,15 +99,37 @@ def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> Fit:
         one, fit = pair
         return (_distance(chip, one), -shared[fit.source], -fit.num_rows, one.chip)
 
-    return min(fits, key=order)[1]
+    return min(fits, key=order)
 
 
-def _streaming(fit: Fit, chip: Chip) -> Fit:
-    """Another chip's constants of products, with what this one's memory hands over."""
-    few = chip.memory_bytes_per_ns < _FEW_BYTES * (chip.num_processors or 0)
-    if fit.model not in _OF_WEIGHTS or not few or fit.values.get("memory_rate", 1.0) >= _STREAMED:
+def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
+    """Another chip's constants, with what memory, cache and processors of a card hand over."""
+    if chip.memory_bytes_per_ns >= _FEW_BYTES * (chip.num_processors or 0):
         return fit
-    return replace(fit, values={**fit.values, "memory_rate": _STREAMED})
+    values = dict(fit.values)
+    if fit.model in _OF_WEIGHTS and "memory_rate" in values:
+        values["memory_rate"] = max(values["memory_rate"], _STREAMED)
+    other = None if source.chip == ELSEWHERE else _described(source.chip)
+    own_cycles, cycles = _cycles(chip), None if other is None else _cycles(other)
+    if other is not None and own_cycles and cycles:
+        if "cache_rate" in values and fit.model == "movement":
+            each = other.memory_bytes_per_ns / cycles, chip.memory_bytes_per_ns / own_cycles
+            values["cache_rate"] *= max(1.0, each[0] / each[1])
+        peaks = other.peak_flops_per_ns("bf16"), chip.peak_flops_per_ns("bf16")
+        if fit.model == "experts" and fit.kind.startswith(_BY_TRITON) and peaks[0] and peaks[1]:
+            fed = max(1.0, peaks[0] / cycles / (peaks[1] / own_cycles))
+            values["tile_rate"] = min(1.0, values["tile_rate"] * fed)
+    return replace(fit, values=values)
+
+
+@cache
+def _described(name: str) -> Chip:
+    return load_chip(name)
+
+
+def _cycles(chip: Chip) -> float:
+    """Cycles of all processors in a ns; 0: not described."""
+    return (chip.num_processors or 0) * (chip.cycles_per_ns or 0.0)
 
 
 def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
