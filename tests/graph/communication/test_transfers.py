@@ -189,3 +189,20 @@ def test_workers_that_start_in_another_order_than_they_were_asked_meet_by_number
         (each.num_bytes, each.recorded_ranks, each.position) for each in recording.graph.collectives
     ] == [(128, (0, 1), 0), (256, (0, 1), 1)]
     assert not [each for each in recording.findings if each.topic == "collectives"]
+
+
+def test_a_busy_host_that_lets_one_rank_leave_late_does_not_move_its_clock() -> None:
+    hosts = [GlooRank(rank, {"0": (0, 1)}, 2) for rank in range(2)]
+    for host in hosts:
+        for at in range(20):
+            begin_us = 2_000 * at
+            host.work(begin_us, begin_us + 100)
+            # Of five times, the second rank has its core back at once in two.
+            late_us = 800 if host.rank and at % 5 > 1 else 0
+            span = (begin_us + 130, begin_us + 180 + late_us)
+            host.collective((begin_us + 110, begin_us + 120), span, worker=at % 2)
+
+    recording = recording_of_files([host.text(40_000) for host in hosts])
+
+    clock = recording.clocks[1]
+    assert (clock.drift_ppb, abs(clock.offset_ns) <= 50 * US) == (0, True)

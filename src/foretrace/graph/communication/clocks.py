@@ -5,6 +5,9 @@ recorded ends on two ranks is the difference of their clocks. An integer offset 
 and, where the trace is long enough to show one, a drift are found per rank, along a spanning
 tree of ranks that share collectives. Only differences enter, so adding a constant to one rank's
 timestamps changes that rank's offset by exactly that constant and nothing else.
+
+On CPUs that others want too, a member may get its core back milliseconds late. What holds there
+all the same is that nobody leaves before all have come: these bounds win over the ends.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from foretrace.base import NS_PER_S, Bools, CollectiveKind, Int64s, turns_within
+from foretrace.base import NS_PER_S, PARTED, Bools, CollectiveKind, Int64s, turns_within
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Clock
 from foretrace.graph.rules.collectives import Matches
 
+# Kinds whose members leave only after all have come. On one clock none of them can end before
+# another arrived: 0 of 164 pairs of a contended gloo run, 0 of 588 of megatron-tp8.
+MEETINGS = PARTED | {CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER}
 MIN_DRIFT_MATCHES = 16  # fewer ends cannot tell a drift from jitter
 MIN_DRIFT_SPREADS = 3  # a drift must move the ends by so many spreads to be more than jitter
 MAX_DRIFT_PPB = 200_000  # 200 ppm: beyond any host clock; a larger slope is something else
@@ -81,6 +87,8 @@ def fitted_clocks(operations: Operations, comm: CommunicationOps, matches: Match
         parent_ns, child_ns = pairs[parent, child]
         reference_ns = clocks.aligned(np.full(len(parent_ns), parent), parent_ns)
         offset, drift, spread = _fit(child_ns - reference_ns, child_ns - first_ns[child])
+        bounds = _bounds(comm, matches, clocks, (parent, child), on_host=on_host)
+        offset, drift = _possible((offset, drift), bounds, first_ns[child])
         clocks.offset_ns[child] = offset
         clocks.drift_ppb[child] = drift
         clocks.spread_ns[child] = spread
@@ -205,6 +213,52 @@ def _fit(difference_ns: Int64s, since_ns: Int64s) -> tuple[int, int, int]:
         if spread_with < spread and moved_ns > MIN_DRIFT_SPREADS * spread_with:
             return offset_with, drift, spread_with
     return offset, 0, spread
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What two ranks' clocks may differ by, for both to be there in each of their meetings."""
+
+    at_ns: Int64s  # int64[meetings], raw, of the second rank
+    low_ns: Int64s  # int64[meetings]
+    high_ns: Int64s  # int64[meetings]
+
+
+def _bounds(
+    comm: CommunicationOps,
+    matches: Matches,
+    clocks: Clocks,
+    ranks: tuple[int, int],
+    *,
+    on_host: Bools,
+) -> _Bounds:
+    """Of the meetings on threads of the host; the first rank has its clock."""
+    is_meeting = np.array([each.kind in MEETINGS for each in matches.collectives], np.bool_)
+    is_chosen = on_host[matches.row] & is_meeting[matches.collective]
+    of_rank = (np.flatnonzero(is_chosen & (comm.rank[matches.row] == rank)) for rank in ranks)
+    one, other = of_rank
+    _, first, second = np.intersect1d(
+        matches.collective[one], matches.collective[other], return_indices=True
+    )
+    parent, child = matches.row[one[first]], matches.row[other[second]]
+    rank = np.full(len(parent), ranks[0])
+    return _Bounds(
+        comm.end_ns[child],
+        comm.start_ns[child] - clocks.aligned(rank, comm.end_ns[parent]),
+        comm.end_ns[child] - clocks.aligned(rank, comm.start_ns[parent]),
+    )
+
+
+def _possible(fitted: tuple[int, int], bounds: _Bounds, first_ns: int) -> tuple[int, int]:
+    """Offset and drift as fitted, or where these cannot be the nearest offset that can."""
+    offset, drift = fitted
+    if not len(bounds.at_ns):
+        return fitted
+    differs_ns = offset + (bounds.at_ns - first_ns) * drift // NS_PER_S
+    if ((differs_ns >= bounds.low_ns) & (differs_ns <= bounds.high_ns)).all():
+        return fitted
+    low, high = int(bounds.low_ns.max()), int(bounds.high_ns.min())
+    return (min(max(offset, low), high), 0) if low <= high else fitted
 
 
 def _drift_ppb(difference_ns: Int64s, since_ns: Int64s) -> int:

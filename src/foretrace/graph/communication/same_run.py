@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import PARTED, CollectiveKind, DifferentRunsError, GraphError
+from foretrace.base import DifferentRunsError, GraphError
 from foretrace.graph.communication import CommunicationOps
-from foretrace.graph.communication.clocks import Clocks
+from foretrace.graph.communication.clocks import MEETINGS, Clocks
 from foretrace.graph.communication.transfers import MemberTransfers
 from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.steps import WHOLE_TRACE
 from foretrace.graph.rules.collectives import Matches
 
-# Kinds whose members leave only after all have come. On one clock none of them can end before
-# another arrived: 0 of 164 pairs of a contended gloo run, 0 of 588 of megatron-tp8.
-_MEETINGS = PARTED | {CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER}
 # Beyond what clocks and leaving members differ by, on a device and on contended CPUs.
 MISSED_NS = 50_000
 MISSED_ON_CPU_NS = 500_000
@@ -71,7 +68,7 @@ def _check_job_known(operations: Operations, clocks: Clocks) -> None:
 def _check_meetings(
     operations: Operations, comm: CommunicationOps, matches: Matches, transfers: MemberTransfers
 ) -> None:
-    is_meeting = np.array([kind in _MEETINGS for kind in comm.kind], np.bool_)[matches.row]
+    is_meeting = np.array([kind in MEETINGS for kind in comm.kind], np.bool_)[matches.row]
     row, collective = matches.row[is_meeting], matches.collective[is_meeting]
     allowed_ns = np.where(operations.is_stream[comm.lane[row]], MISSED_NS, MISSED_ON_CPU_NS)
     is_missed = transfers.end_ns[row] < transfers.hub_ns[collective] - allowed_ns
