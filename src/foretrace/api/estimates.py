@@ -134,6 +134,7 @@ def estimate(
     inflation: Inflation | None = None,
     network: NetworkUse | str = NetworkUse.PRIVATE,
     slow_link: float | None = None,
+    one_more_rail: bool = False,
     folders: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> EditableEstimate:
@@ -170,6 +171,8 @@ def estimate(
             link of the machine divide it, and the answer says what each level of links is asked.
         slow_link: with shared links, the share of its bandwidth that one link keeps (a degraded
             port, a card that flaps, loss): the step is told for the worst link of each level.
+        one_more_rail: with shared links, tell what one more card of every host saves, and one
+            more uplink of each level: by the price of links, and simulated again.
         folders: of files that names are looked up in, before the presets.
         progress: called with plans done and plans in all.
 
@@ -198,6 +201,7 @@ def estimate(
             price_per_hour=price_per_hour,
             network=NetworkUse(network),
             slow_link=slow_link,
+            one_more_rail=one_more_rail,
         )
     else:
         found = estimate_draft(
@@ -213,6 +217,7 @@ def estimate(
             price_per_hour=price_per_hour,
             network=NetworkUse(network),
             slow_link=slow_link,
+            one_more_rail=one_more_rail,
             progress=progress,
         )
     if expert_load != EVEN or expert_capacity is not None:

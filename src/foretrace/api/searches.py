@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,11 +24,13 @@ from foretrace.report import RiskPage, plan_pages, search_drawings, write_risk_p
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
     Limits,
+    LinksToBuy,
     Objective,
     PlanSearch,
     Progress,
     TableSearch,
     Target,
+    links_tried,
     searched,
     searched_recording,
     searched_tables,
@@ -61,6 +64,7 @@ def search(
     vary: Sequence[str] = (),
     alone: bool = False,
     network: NetworkUse | str = NetworkUse.PRIVATE,
+    links: str | None = None,
     time_s: float | None = 120.0,
     gap: float = 0.01,
     resume: str | Path | None = None,
@@ -101,6 +105,9 @@ def search(
         alone: look for the best of degrees, placement, schedule and network alone too, all else as
             in `beside` or as `estimate` takes it.
         network: "shared": the best are simulated on links that collectives divide.
+        links: a figure of the machine's links and its values, as in
+            "network.region.oversubscription=1:1,2:1,7:1": a search under each, and the best of
+            all by the objective. `time_s` is each one's. Tiers say what links cost.
         time_s: seconds after which the best so far is the answer; `None`: no limit.
         gap: share of the best step below which what could still be gained is let be.
         resume: a file that what is found is kept in, and gone on from.
@@ -140,7 +147,7 @@ def search(
                 "a recording shows its own software, costs and slowdowns: state model and machine "
                 "of the job with job.edit(model=..., machine=...), and nothing else"
             )
-        if vary or alone or NetworkUse(network) is NetworkUse.SHARED:
+        if vary or alone or links or NetworkUse(network) is NetworkUse.SHARED:
             raise WorkloadError(
                 f"{', '.join(vary) or 'dimensions alone, or shared links,'} cannot be searched for "
                 "a recorded job: name a model and a machine instead of files"
@@ -165,10 +172,10 @@ def search(
         )
     if machine is None:
         raise WorkloadError("a search needs to know the machine: name one, as in dgx-h100")
-    return searched(
+    one = partial(
+        searched,
         found,
         draft,
-        machine_named(machine, folders),
         num_ranks=num_ranks,
         target=target,
         limits=limits,
@@ -188,6 +195,14 @@ def search(
         version=__version__,
         beside=None if beside is None else draft.with_fields(draft_named(beside, folders).stated),
     )
+    hardware = machine_named(machine, folders)
+    if links is None:
+        return one(hardware)
+    if kept is not None:
+        raise WorkloadError(
+            "what was found under other links cannot be gone on with: leave out resume"
+        )
+    return links_tried(LinksToBuy.of(links), hardware, target=target, search=one)
 
 
 def tables(

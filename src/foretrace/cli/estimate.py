@@ -98,6 +98,9 @@ def estimate(
         float | None,
         option("SHARE", "One shared link keeps so much, 0.5: the worst of each level.", min=0),
     ] = None,
+    one_more_rail: Annotated[
+        bool, typer.Option(help="With shared links: what one more card of every host saves.")
+    ] = False,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
@@ -137,6 +140,7 @@ def estimate(
             ids=ids,
             network=network,
             slow_link=slow_link,
+            one_more_rail=one_more_rail,
             folded=not unfolded,
             progress=doing.advance,
         )

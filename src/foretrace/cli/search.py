@@ -78,6 +78,13 @@ def search(
         bool, typer.Option(help="Look for the best of each dimension alone too.")
     ] = False,
     network: options.Network = NetworkUse.PRIVATE,
+    links: Annotated[
+        str | None,
+        option(
+            "FIGURE=VALUE,...",
+            "Buy links: the best under each, as in network.region.oversubscription=1:1,7:1.",
+        ),
+    ] = None,
     time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
     gap: Annotated[str, option("SHARE", "Stop when no more can be gained.")] = "1%",
     resume: Annotated[
@@ -130,6 +137,7 @@ def search(
             vary=tuple(one.strip() for one in vary.split(",") if one.strip()),
             alone=alone,
             network=network,
+            links=links,
             time_s=time,
             gap=_share(gap),
             resume=resume,

@@ -13,6 +13,7 @@ from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.degraded_links import slow_links
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.link_traffic import sharing_of, unshared, with_widest_groups
+from foretrace.estimate.more_rails import OneMoreRail, more_rails
 from foretrace.estimate.nearest import nearest_plans
 from foretrace.estimate.shared_links import shared_links
 from foretrace.estimate.step_time import (
@@ -74,6 +75,7 @@ def estimate(
     unmodelled: float | None = None,
     network: NetworkUse = NetworkUse.PRIVATE,
     slow_link: float | None = None,
+    one_more_rail: bool = False,
     with_prices: bool = True,
 ) -> Estimate:
     """One step of a model under a plan on a machine.
@@ -98,6 +100,8 @@ def estimate(
             one's own are to be such.
         slow_link: share of its bandwidth that one link keeps: the step is told for the worst of
             each level too. Links are to be shared.
+        one_more_rail: tell what one more card of every host is worth, and one more uplink. Links
+            are to be shared, and costs those of this version.
         with_prices: tell what links were asked, where they are shared, and what more is worth.
 
     Raises:
@@ -124,6 +128,11 @@ def estimate(
         raise WorkloadError(f"a slow link keeps a share above 0 up to 1, got {slow_link}")
     if slow_link is not None and not is_shared:
         raise WorkloadError("a slow link slows what shares it: let links be shared (network)")
+    if one_more_rail and (not is_shared or costs_of is None):
+        raise WorkloadError(
+            "what one more rail is worth is told where links are shared (network), by the cost "
+            "models of this version"
+        )
     sharing = (
         sharing_of(laid_out, costs, machine, least_left=slow_link or 1.0) if is_shared else None
     )
@@ -132,6 +141,13 @@ def estimate(
         unmodelled = unmodelled_of(model, software, machine)
     spread = interval(done, unmodelled=unmodelled)
     memory = _memory(model, plan, machine)
+    links = shared_links(done, costs_of, inflation or Inflation()) if with_prices else None
+    rails: tuple[OneMoreRail, ...] = ()
+    if one_more_rail and links is not None and costs_of is not None:
+        rails = more_rails(
+            laid_out, machine, links,
+            step_ns=spread.step_ns, costs_of=costs_of, inflation=inflation or Inflation(),
+        )  # fmt: skip
     found = Estimate(
         model=model,
         plan=plan,
@@ -146,7 +162,8 @@ def estimate(
         peak_flops_per_ns=peak,
         price_per_hour=price_per_hour,
         software=software,
-        links=shared_links(done, costs_of) if with_prices else None,
+        links=links,
+        more_rails=rails,
         slow_links=() if slow_link is None else slow_links(done, slow_link),
         notes=(
             *_notes_on_hosts(machine),
@@ -175,6 +192,7 @@ def estimate_draft(
     price_per_hour: float | None = None,
     network: NetworkUse = NetworkUse.PRIVATE,
     slow_link: float | None = None,
+    one_more_rail: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """One step under a plan that may leave keys open; every legal plan that agrees is tried.
@@ -195,6 +213,7 @@ def estimate_draft(
         price_per_hour: so too.
         network: so too.
         slow_link: so too; of the answer's plan.
+        one_more_rail: so too.
         progress: called with plans done and plans in all.
 
     Raises:
@@ -229,6 +248,7 @@ def estimate_draft(
             price_per_hour=price_per_hour,
             network=network,
             slow_link=slow_link if done == 0 else None,
+            one_more_rail=one_more_rail and done == 0,
             with_prices=done == 0,
         )
         answer = answer or one

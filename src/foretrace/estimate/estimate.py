@@ -12,6 +12,7 @@ from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_t
 from foretrace.base import NS_PER_HOUR, NS_PER_S, NetworkUse
 from foretrace.cost import Costs, Source
 from foretrace.estimate.degraded_links import DegradedLink, slow_table
+from foretrace.estimate.more_rails import OneMoreRail, rails_table
 from foretrace.estimate.nearest import NearestPlan, nearest_table
 from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table
 from foretrace.estimate.parts import (
@@ -67,6 +68,7 @@ class Estimate(Answer):
     nearest: tuple[NearestPlan, ...] | None = None  # that fit; `None`: this one does
     links: SharedLinks | None = None  # `None`: every collective found its links empty
     slow_links: tuple[DegradedLink, ...] = ()  # the worst of each level, where one is asked for
+    more_rails: tuple[OneMoreRail, ...] = ()  # of each level, where that is asked for
 
     @property
     def step_ns(self) -> int:
@@ -133,10 +135,25 @@ class Estimate(Answer):
 
     @property
     def price_per_million(self) -> float | None:
-        """Price of a million tokens, or samples."""
+        """Price of a million tokens, or samples, with the links behind the chips if priced."""
         if self.price_per_hour is None:
             return None
-        per_step = self.price_per_hour * self.plan.num_ranks * self.step_ns / NS_PER_HOUR
+        return self._per_million(self.price_per_hour + (self.machine.links_per_chip_hour or 0.0))
+
+    @property
+    def links_per_million(self) -> float | None:
+        """What of it is for links; `None`: no tier of the machine says what they cost."""
+        price = self.machine.links_per_chip_hour
+        return None if price is None else self._per_million(price)
+
+    @property
+    def links_per_hour(self) -> float | None:
+        """What the links behind the job's chips cost in an hour."""
+        price = self.machine.links_per_chip_hour
+        return None if price is None else price * self.plan.num_ranks
+
+    def _per_million(self, per_chip_hour: float) -> float:
+        per_step = per_chip_hour * self.plan.num_ranks * self.step_ns / NS_PER_HOUR
         return per_step / self.units_per_step * 1e6
 
     @property
@@ -175,6 +192,7 @@ class Estimate(Answer):
             *step_parts(self),
             *(() if self.links is None else (self.links.table(),)),
             *((slow_table(self.slow_links),) if self.slow_links else ()),
+            *((rails_table(self.more_rails),) if self.more_rails else ()),
             *self.uneven,
             *(() if self.nearest is None else (nearest_table(self.nearest),)),
             *memory_parts(self.footprint),
@@ -217,6 +235,7 @@ class Estimate(Answer):
             **({} if self.nearest is None else {"nearest": plain(self.nearest)}),
             **({} if self.links is None else {"links": plain(self.links)}),
             **({"slow_links": plain(self.slow_links)} if self.slow_links else {}),
+            **({"more_rails": plain(self.more_rails)} if self.more_rails else {}),
             **({"expert_load": plain(self.experts)} if self.experts else {}),
             "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),
@@ -224,6 +243,14 @@ class Estimate(Answer):
             "is_folded": self.laid_out.is_folded,
             "assumed": None if self.assumed is None else self.assumed.as_json(),
             "notes": list(self.notes),
+        }
+
+    def _links_price(self) -> dict[str, object]:
+        if self.links_per_hour is None:
+            return {}
+        return {
+            "links_per_hour": self.links_per_hour,
+            f"links_per_million_{self.unit}s": self.links_per_million,
         }
 
     def _throughput(self) -> dict[str, object]:
@@ -240,6 +267,7 @@ class Estimate(Answer):
             "mfu": self.mfu,
             "convention": self.convention.value,
             f"price_per_million_{unit}s": self.price_per_million,
+            **self._links_price(),
         }
 
 

@@ -58,6 +58,30 @@ class StepTraffic:
         slow = np.where(self.traffic.link == link, share / left, share)
         return replace(self.traffic, share=slow)
 
+    def changed(
+        self, before_ns: Int64s, after_ns: Int64s, wider_level: int | None, *, by: float
+    ) -> Traffic:
+        """The traffic of collectives that take otherwise alone, on links of which some are wider.
+
+        Args:
+            before_ns: int64[nodes], that it was made with.
+            after_ns: int64[nodes].
+            wider_level: of the links, both ways; `None`: all are as before.
+            by: how many times as wide.
+        """
+        own = self.traffic
+        nodes = np.flatnonzero(own.flow != NO_FLOW)
+        delay_ns = own.delay_ns[nodes]
+        ratio = np.ones(len(own.pace))
+        ratio[own.pattern[own.flow[nodes]]] = (before_ns[nodes] - delay_ns) / np.maximum(
+            after_ns[nodes] - delay_ns, 1
+        )
+        share = own.share * np.repeat(ratio, np.diff(own.first_use))
+        if wider_level is not None:
+            is_wider = self.links.level[self.own_link[own.link]] // 2 == wider_level
+            share = np.where(is_wider, share / by, share)
+        return replace(own, share=share)
+
 
 def unshared(machine: Machine) -> Machine:
     """The machine on which whoever sends finds every link empty: its costs are those alone."""

@@ -2,8 +2,9 @@
 
 Prices follow from the way back. A collective on the critical path that a full link held up is over
 sooner by as much as the link is wider; one that nothing held takes what the cost model says of a
-machine whose tier is wider, or nearer. Both are of first order: they hold for small changes, and
-an estimate on the changed machine checks them.
+machine whose tier is wider, or nearer; and kernels on it are slowed for less long by whatever
+communicates beside them. All are of first order: they hold for small changes, and an estimate on
+the changed machine checks them (`more_rails`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import Column, Plain, Table, Unit
-from foretrace.base import Float64s, Int64s, UInt8s
-from foretrace.cost import CostModel, transfer_ns
+from foretrace.base import Int64s, UInt8s
+from foretrace.cost import CostModel, Inflation, inflated, transfer_ns
 from foretrace.estimate.link_traffic import flows_of, unshared
 from foretrace.estimate.step_time import SimulatedStep
-from foretrace.graph import NodeKind, Timeline
+from foretrace.graph import NO_COLLECTIVE, NodeKind
 from foretrace.machine import Machine
-from foretrace.simulate import simulate, simulate_links, way_back
+from foretrace.simulate import simulate, simulate_links, simulate_shared, way_back
 
 _FURTHER = 2
 _STEP = 0.01  # by which a figure is changed to see what the cost model makes of it
@@ -70,7 +71,9 @@ class SharedLinks(Plain):
 
 
 def shared_links(
-    done: SimulatedStep, costs_of: Callable[[Machine], CostModel] | None
+    done: SimulatedStep,
+    costs_of: Callable[[Machine], CostModel] | None,
+    inflation: Inflation | None = None,
 ) -> SharedLinks | None:
     """What simulated steps asked of their network, the mean step; `None` if no link was shared.
 
@@ -78,6 +81,7 @@ def shared_links(
         done: one step, or several.
         costs_of: what predicts on another machine; no price of latency, and of bandwidth none that
             the cost model knows, without it.
+        inflation: how much slower kernels are beside communication.
     """
     timeline, found, alone_ns = done.timeline, done.traffic, done.duration_ns
     steps = windows(timeline)
@@ -100,7 +104,7 @@ def shared_links(
     leads_in = found.links.level[found.own_link] % 2 == 1
     incast = np.bincount(level, times.held_ns * leads_in, num_levels)
     free = critical[timeline.duration_ns[critical] <= alone_ns[critical] + 1]
-    own = _Elasticity(timeline, free, found.links.machine, costs_of)
+    own = _Elasticity(done, nodes, free, costs_of=costs_of, inflation=inflation)
     rows = []
     for at in range(num_levels):
         one = found.links.levels[2 * at]
@@ -124,31 +128,46 @@ def shared_links(
 
 
 class _Elasticity:
-    """What a cost model makes of other figures of a tier, for some collectives."""
+    """What a cost model makes of other figures of a tier, for a step's critical path.
+
+    Collectives on it that nothing held up take less, and kernels are slowed for less long.
+    """
 
     def __init__(
         self,
-        timeline: Timeline,
-        nodes: Int64s,
-        machine: Machine,
+        done: SimulatedStep,
+        path: Int64s,
+        free: Int64s,
+        *,
         costs_of: Callable[[Machine], CostModel] | None,
+        inflation: Inflation | None,
     ) -> None:
-        self._graph, self._nodes, self._machine = timeline.graph, nodes, machine
-        self._costs_of = costs_of
-        self._before = self._taken_ns(machine)
+        assert done.traffic is not None  # noqa: S101  links are shared
+        self._done, self._traffic, self._inflation = done, done.traffic, inflation
+        self._machine, self._costs_of = done.traffic.links.machine, costs_of
+        graph, kernels = done.timeline.graph, path[:0]
+        self._ends = np.unique(free)
+        if inflation is not None:
+            is_slowed = done.duration_ns[path] > done.costs.duration_ns[path]
+            kernels = path[is_slowed & (graph.kind[path] == NodeKind.KERNEL)]
+        self._kernels = kernels
+        if kernels.size:
+            ends = (graph.kind == NodeKind.FINISH) & (graph.collective != NO_COLLECTIVE)
+            self._ends = np.flatnonzero(ends)
+        self._is_free = np.isin(self._ends, free)
+        self._before = self._taken_ns(self._machine)
 
-    def _taken_ns(self, machine: Machine) -> float:
-        if self._costs_of is None or not self._nodes.size:
-            return 0.0
+    def _taken_ns(self, machine: Machine) -> Int64s:
+        if self._costs_of is None or not self._ends.size:
+            return np.zeros(len(self._ends), np.int64)
         costs = self._costs_of(unshared(machine))
-        taken: Float64s = transfer_ns(self._graph, self._nodes, costs).astype(np.float64)
-        return float(taken.sum())
+        return transfer_ns(self._done.timeline.graph, self._ends, costs)
 
     def bandwidth_gain_ns(self, tier: int) -> float:
         """For a hundredth more bandwidth."""
         if tier >= len(self._machine.tiers):  # PCIe
             return 0.0
-        return self._before - self._taken_ns(wider(self._machine, tier, 1 + _STEP))
+        return self._gain_ns(wider(self._machine, tier, 1 + _STEP), wider_level=tier)
 
     def latency_gain_ns(self, tier: int) -> float | None:
         """For a hundredth less latency."""
@@ -160,7 +179,23 @@ class _Elasticity:
             return None
         tiers = list(self._machine.tiers)
         tiers[tier] = replace(tiers[tier], latency_ns=before * (1 - _STEP))
-        return self._before - self._taken_ns(replace(self._machine, tiers=tuple(tiers)))
+        return self._gain_ns(replace(self._machine, tiers=tuple(tiers)))
+
+    def _gain_ns(self, machine: Machine, wider_level: int | None = None) -> float:
+        saved_ns = self._before - self._taken_ns(machine)
+        on_path = float(saved_ns[self._is_free].sum())
+        if self._inflation is None or not self._kernels.size or self._costs_of is None:
+            return on_path
+        if wider_level is None and not saved_ns.any():
+            return on_path
+        alone_ns = self._done.costs.duration_ns.copy()
+        alone_ns[self._ends] -= saved_ns
+        traffic = self._traffic.changed(
+            self._done.costs.duration_ns, alone_ns, wider_level, by=1 + _STEP
+        )
+        timeline = simulate_shared(self._done.timeline.graph, alone_ns, traffic=traffic)
+        grown_ns = inflated(timeline, alone_ns, self._inflation)
+        return on_path + float((self._done.duration_ns - grown_ns)[self._kernels].sum())
 
 
 def wider(machine: Machine, tier: int, factor: float) -> Machine:

@@ -101,7 +101,14 @@ def _facts(found: Estimate) -> Iterator[Fact]:
         yield Fact(
             "cost",
             f"{found.price_per_million:.4g}",
-            f"per million {unit}s, at {found.price_per_hour:g} for a chip-hour",
+            f"per million {unit}s, at {found.price_per_hour:g} for a chip-hour"
+            + ("" if found.links_per_million is None else " and its links"),
+        )
+    if found.links_per_million is not None:
+        yield Fact(
+            "links",
+            f"{found.links_per_million:.4g}",
+            f"per million {unit}s, {found.links_per_hour:,.4g} an hour for those behind its chips",
         )
 
 

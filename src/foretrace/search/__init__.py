@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from foretrace.search.found import Worth as Worth
     from foretrace.search.found_deployments import FewestGpus as FewestGpus
     from foretrace.search.found_deployments import TriedGpus as TriedGpus
+    from foretrace.search.found_links import LinksTried as LinksTried
     from foretrace.search.found_tables import TableSearch as TableSearch
+    from foretrace.search.links_to_buy import LinksToBuy as LinksToBuy
+    from foretrace.search.links_to_buy import links_tried as links_tried
     from foretrace.search.looked import Looked as Looked
     from foretrace.search.objectives import Objective as Objective
     from foretrace.search.objectives import Recovery as Recovery

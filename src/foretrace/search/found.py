@@ -25,6 +25,7 @@ from foretrace.answer import (
     plain,
 )
 from foretrace.search.alone import Alone, alone_table
+from foretrace.search.found_links import LinksTried, links_table
 from foretrace.search.looked import Looked
 from foretrace.search.objectives import Objective
 from foretrace.search.space import Refusal, columns_of
@@ -125,6 +126,7 @@ class PlanSearch(Answer):
     alone: tuple[Alone, ...]  # where that was asked for
     history: tuple[SearchMoment, ...]
     spent_s: float
+    links: tuple[LinksTried, ...] = ()  # where several figures of links were searched under
 
     @property
     def grain_error(self) -> float:
@@ -168,6 +170,7 @@ class PlanSearch(Answer):
             Sentences.of("beside each other", [one.sentence for one in self.beside]),
             versus_table(self.beside),
             alone_table(self.alone),
+            links_table(self.links),
             _plans("pareto", self._front_title, self.pareto),
             Table.of(
                 "worth",
@@ -285,6 +288,7 @@ class PlanSearch(Answer):
             "refusals": plain(self.refusals),
             "worth": plain(self.worth),
             "alone": plain(self.alone),
+            **({"links": plain(self.links)} if self.links else {}),
             "history": plain(self.history),
         }
 

@@ -117,6 +117,7 @@ class Target:
     objective: Objective = Objective.STEP
     also: tuple[Objective, ...] = ()
     price_per_hour: float | None = None  # of one chip
+    links_per_hour: float = 0.0  # behind one chip
     campaign: Campaign | None = None
     num_tokens: float | None = None  # of the whole training
     promises: tuple[Promise, ...] = ()  # of every plan
@@ -209,7 +210,7 @@ class Target:
             per_host = 0 if self.campaign is None else self.campaign.gpus_per_host
             chips = plan.num_ranks + (0 if recovery is None else recovery.num_spares * per_host)
             hours = 1e6 / (tokens_per_s * kept) * NS_PER_S / NS_PER_HOUR
-            return (self.price_per_hour or 0.0) * hours * chips
+            return ((self.price_per_hour or 0.0) + self.links_per_hour) * hours * chips
         if objective is Objective.GPUS:
             return float(plan.num_ranks)
         return float(step_ns)

@@ -25,6 +25,7 @@ from foretrace.search.alone import best_alone, freed_in_turn
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, asked
+from foretrace.search.links_to_buy import with_links
 from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Limits, Progress, Rung, SearchClock
@@ -111,7 +112,7 @@ def searched(
     return searched_on(
         ground,
         alone=alone,
-        target=target,
+        target=with_links(target or Target(), machine),
         limits=limits,
         where=where,
         resume=resume,
