@@ -44,6 +44,7 @@ from foretrace.report.sheet import Sheet, path_spans, write_sheet
 from foretrace.report.strip import DrawnTimeline
 from foretrace.trace import TraceMeta
 from foretrace.validate import ReplayReport
+from foretrace.whatif import subject_of
 
 _MEASURED_PATH = (
     "Paler: on the measured timeline, where unexplained time is time that no dependency explains."
@@ -118,7 +119,7 @@ def _lead(page: ReportPage) -> str:
     best = _best_saving(page.answers)
     if said and best is not None:
         what, share = best
-        said.append(f"{what} would save {share:.0%}".replace("%", " %"))
+        said.append(f"{subject_of(what)} would save {share:.0%}".replace("%", " %"))
     return f"{'; '.join(said)}.".replace(" %", f"{NO_BREAK_SPACE}%") if said else ""
 
 
@@ -169,7 +170,11 @@ def _slowest_card(blamed: Stragglers) -> list[Card]:
     is_untold = cause is IdleCause.UNRECORDED
     reason = "what was not recorded" if is_untold else f"its {cause.words}"
     who = "not recorded" if worst == UNRECORDED_RANK else f"rank{NO_BREAK_SPACE}{worst}"
-    return [Card("Slowest rank", who, f"others wait {waited} in all for it, most for {reason}")]
+    (whole,) = (one for one in blamed.ranks if one.rank == worst)
+    begins = len(whole.causes) > len(late[worst])
+    beside = ", its late begin left out;" if begins else ","
+    remark = f"others wait {waited} in all for it{beside} most for {reason}"
+    return [Card("Slowest rank", who, remark)]
 
 
 def _step_card(page: ReportPage) -> Card:

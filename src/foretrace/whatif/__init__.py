@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.recorded.read import program_of as program_of
     from foretrace.whatif.remedies import Remedies as Remedies
     from foretrace.whatif.remedies import Remedy as Remedy
+    from foretrace.whatif.remedies import subject_of as subject_of
     from foretrace.whatif.remedies import tried_remedies as tried_remedies
     from foretrace.whatif.resize.read import ReadSizes as ReadSizes
     from foretrace.whatif.resize.read import read_sizes as read_sizes

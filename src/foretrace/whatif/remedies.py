@@ -49,10 +49,15 @@ class Remedy(Plain):
     def sentence(self) -> str:
         """What it is worth, and what it takes."""
         return (
-            f"{self.name} would save {percent_text(100 * self.share)} of the step: "
+            f"{subject_of(self.name)} would save {percent_text(100 * self.share)} of the step: "
             f"{duration_text(self.step_ns)} ({duration_text(self.low_ns)} to "
             f"{duration_text(self.high_ns)}); takes {self.effort}, if {self.needs}"
         )
+
+
+def subject_of(change: str) -> str:
+    """A change as what does something: `no host stalls` alone would be read as a denial."""
+    return f"having {change}" if change.startswith("no ") else change
 
 
 @dataclass(frozen=True, repr=False)
