@@ -157,7 +157,10 @@ def test_weights_of_all_stages_are_the_models() -> None:
     ("stated", "words"),
     [
         ({"pipeline_parallel_size": 17}, "17, and llama3.2-1b has 16 layers"),
-        ({"pipeline_parallel_size": 16}, "16 stages of 1 GPUs serve one model, and dgx-h100 has 8"),
+        (
+            {"pipeline_parallel_size": 16},
+            "one engine over stages has more GPUs than dgx-h100, which has 8",
+        ),
     ],
 )
 def test_stages_that_cannot_be(stated: dict[str, object], words: str) -> None:

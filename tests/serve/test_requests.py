@@ -111,6 +111,12 @@ def test_a_law_that_is_none(law: str) -> None:
         requests_named(law)
 
 
+@pytest.mark.parametrize("lengths", ["prompt=0,output=1", "prompt=nan,output=1"])
+def test_a_law_of_nothing_is_a_sentence(lengths: str) -> None:
+    with pytest.raises(WorkloadError, match=r"has prompts of (0|nan) tokens, expected 1 or more"):
+        requests_named(f"poisson:rate=1,{lengths}")
+
+
 def test_shares_are_all_requests() -> None:
     requests = requests_of(range(7), range(1, 8), range(1, 8))
 

@@ -11,6 +11,7 @@ from foretrace.answer import (
     Facts,
     Plain,
     Sentences,
+    Shown,
     Table,
     Told,
     Unit,
@@ -73,32 +74,41 @@ class FewestGpus(Answer):
         )
         facts = (
             Fact("deployments", f"{self.num_deployments:,}", f"{self.num_simulated:,} simulated"),
-            Fact("fewest", f"{best.num_gpus:,} GPUs", sure, is_first=True),
+            Fact(
+                "fewest", f"{best.num_gpus:,} GPU{'s' * (best.num_gpus > 1)}", sure, is_first=True
+            ),
             Fact(
                 "engine",
-                f"max_num_seqs {best.max_num_seqs:,}",
+                shape_words(best),
+                f"max_num_seqs {best.max_num_seqs:,}, "
                 f"max_num_batched_tokens {best.max_num_batched_tokens:,}",
             ),
         )
         return Facts(facts), self._tried(), Sentences.of("cannot serve", self.refused)
 
     def _tried(self) -> Table:
+        def varied(key: str, title: str, unit: Unit = Unit.COUNT) -> Column:
+            """Told where there is room only, if it is the same of all."""
+            is_varied = len({getattr(one, key) for one in self.tried}) > 1
+            return Column(key, title, unit, shown=Shown.EVERYWHERE if is_varied else Shown.WIDE)
+
         return Table.of(
             "tried",
             self.tried,
             Column("num_gpus", "GPUs"),
             Column("gpu", "GPU"),
-            Column("tensor", "tp", Unit.COUNT),
-            Column("pipeline", "pp", Unit.COUNT),
-            Column("data", "dp", Unit.COUNT),
-            Column("has_expert_parallel", "ep"),
+            varied("tensor", "tp"),
+            varied("pipeline", "pp"),
+            varied("data", "dp"),
+            varied("has_expert_parallel", "ep", Unit.TEXT),
             Column("copies", unit=Unit.COUNT),
-            Column("max_num_seqs", "sequences", Unit.COUNT),
-            Column("max_num_batched_tokens", "tokens", Unit.COUNT),
-            Column("kept_share", "promise kept"),
-            Column("ttft_ms", "first token, 99 %", Unit.NUMBER),
-            Column("tpot_ms", "a token, 99 %", Unit.NUMBER),
+            Column("kept_share", "kept"),
+            Column("ttft_ms", "first token", Unit.NUMBER),
+            Column("tpot_ms", "a token", Unit.NUMBER),
             Column("output_tokens_per_s", "tokens/s", Unit.NUMBER),
+            varied("max_num_seqs", "sequences"),
+            varied("max_num_batched_tokens", "tokens"),
+            title="what was tried: ms that 99 of 100 requests do not exceed",
             is_strong=lambda one: one == self.best,
         )
 

@@ -245,9 +245,10 @@ def _layers(
             has_experts=model.experts is not None,
         )
     if chip is None:
+        called = f", and none goes by {names[0]}" if names else ""
         raise WorkloadError(
-            "step times need layer profiles (--profiles) or a GPU that is described: name it "
-            "with --gpu or --machine"
+            "step times need layer profiles (--profiles) or a GPU that is described"
+            f"{called}: name it with --gpu or --machine"
         )
     return profiles_of_kernels(model, chip, tensor=tensor)
 

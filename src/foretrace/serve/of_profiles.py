@@ -127,8 +127,8 @@ def pipeline_stages(
         )
     if machine is not None and machine.num_ranks < engine.num_gpus // engine.data_parallel_size:
         raise WorkloadError(
-            f"{count} stages of {engine.tensor_parallel_size} GPUs serve one model, and "
-            f"{machine.name} has {machine.num_ranks}: name a larger machine with --machine"
+            f"one engine over stages has more GPUs than {machine.name}, which has "
+            f"{machine.num_ranks}: take fewer stages, or name a larger machine with --machine"
         )
     padded = padded_tokens(engine, engine.max_num_batched_tokens)
     embedding = profiles.dense.get("embedding")

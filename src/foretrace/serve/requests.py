@@ -182,6 +182,11 @@ def _of_law(law: str, rest: str, *, seed: int) -> Requests:
             f"cannot read the law {law}:{rest}: expected {law}:rate=10,prompt=1024,output=256, and "
             "if wanted requests=1000, prompt_spread=0.8, output_spread=0.5, hits=0.3"
         )
+    for key, what in (("prompt", "prompts"), ("output", "replies")):
+        if not 1 <= values[key] <= _MOST_TOKENS:
+            raise WorkloadError(
+                f"{law}:{rest} has {what} of {values[key]:,.3g} tokens, expected 1 or more"
+            )
     if not 1 <= values["requests"] <= _MOST_REQUESTS:
         raise WorkloadError(
             f"cannot draw {values['requests']:,.0f} requests: expected 1 to {_MOST_REQUESTS:,}"

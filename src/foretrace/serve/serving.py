@@ -183,9 +183,11 @@ class Serving(Answer):
             if self.target is not None and self.met_share is not None
             else ""
         )
+        further = ""
+        if (self.run.requests.output_tokens > 1).any():
+            further = f"then {number_text(self.tpot_ms.median)} ms a token (median), "
         return (
-            f"{self.model} on {gpus}: first token {number_text(self.ttft_ms.mean)} ms, then "
-            f"{number_text(self.tpot_ms.median)} ms a token (median), "
+            f"{self.model} on {gpus}: first token {number_text(self.ttft_ms.mean)} ms, {further}"
             f"{number_text(self.rates.output_tokens_per_s)} tokens/s{kept}"
         )
 
@@ -203,6 +205,7 @@ class Serving(Answer):
         return self._latencies(), self.over_time, self._requests()
 
     def _facts(self) -> tuple[Fact, ...]:
+        source, _, calibration = self.source.partition(", ")
         cache = "not known to bind"
         if self.cache_tokens is not None:
             most = percent_text(100 * self.cache_share)
@@ -214,13 +217,15 @@ class Serving(Answer):
             ),
             Fact("cache", cache, f"{self.num_preempted:,} preemptions"),
             Fact("queue", f"{self.most_waiting:,} at most", f"{self.most_running:,} running"),
-            Fact("step times", self.source),
+            Fact("step times", source, calibration),
         ]
         if self.met_share is not None and self.target is not None:
             share = percent_text(100 * self.met_share)
             facts.append(Fact("promise kept", share, self.target.words))
         if self.dollars_per_million_tokens is not None:
-            facts.append(Fact("price", f"${self.dollars_per_million_tokens:.3f} a million tokens"))
+            facts.append(
+                Fact("price", f"${self.dollars_per_million_tokens:.3f}", "a million tokens")
+            )
         return tuple(facts)
 
     def _latencies(self) -> Table:
