@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foretrace.api import load as load
     from foretrace.api import memory as memory
     from foretrace.api import overview as overview
+    from foretrace.api import record as record
     from foretrace.api import remedies as remedies
     from foretrace.api import replay as replay
     from foretrace.api import report as report
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from foretrace.api import trend as trend
     from foretrace.api import what_helps as what_helps
     from foretrace.api import whatif as whatif
-    from foretrace.capture import record as record
     from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
 
 __version__ = "0.1.0"

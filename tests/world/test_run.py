@@ -46,15 +46,20 @@ def test_stages_of_a_pipeline_are_roles_that_agree_on_shapes_and_meet(tmp_path: 
 def test_a_world_of_10_000_runs_its_roles_alone_and_writes_its_files_once(tmp_path: Path) -> None:
     script = tmp_path / "saving.py"
     script.write_text(
-        "import torch, torch.distributed as dist\n"
+        "import foretrace, torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
         f"log = open({str(tmp_path / 'log')!r}, 'a')\n"
         "print(dist.get_rank(), file=log, flush=True)\n"
-        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))\n"
+        "rows = torch.randn(64, 8, device='cuda:0')\n"
+        "loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)\n"
+        "model = torch.nn.Linear(8, 8).to('cuda')\n"
+        "model = torch.compile(torch.nn.parallel.DistributedDataParallel(model))\n"
         "update = torch.optim.SGD(model.parameters())\n"
-        "for _ in range(3):\n"
-        "    model(torch.randn(4, 8)).sum().backward()\n"
-        "    update.step()\n"
+        "with foretrace.record('never', world=10_000) as recorder:\n"
+        "    for row in loader:\n"
+        "        model(row).sum().backward()\n"
+        "        update.step()\n"
+        "        recorder.step()\n"
     )
 
     found = ft.run(
@@ -63,6 +68,32 @@ def test_a_world_of_10_000_runs_its_roles_alone_and_writes_its_files_once(tmp_pa
 
     assert [one.num_ranks for one in found.roles] == [10_000]
     assert sorted((tmp_path / "log").read_text().split()) == ["0", "9999"]
+    assert any("operators are those of eager PyTorch, 1 time" in one for one in found.notes)
+
+
+def test_a_script_that_records_a_world_runs_as_its_ranks_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, object] = {}
+
+    def run(script: Path, arguments: list[str], **settings: object) -> str:
+        asked.update(settings, script=script, arguments=arguments)
+        return "a step takes 1 ms"
+
+    monkeypatch.setattr("foretrace.api.recording.run", run)
+    monkeypatch.setattr("sys.argv", [str(SCRIPTS / "ddp.py"), "--its", "own"])
+
+    with pytest.raises(SystemExit, match="0"):
+        ft.record(tmp_path, world=8, device="cpu")
+
+    assert asked == {
+        "script": SCRIPTS / "ddp.py", "arguments": ["--its", "own"], "world": 8, "out": tmp_path,
+        "device": "cpu",
+    }  # fmt: skip
+    assert capsys.readouterr().out == "a step takes 1 ms\n"
+    monkeypatch.setattr("sys.argv", [""])
+    with pytest.raises(WorkloadError, match=r"call it in a script, or call foretrace\.run"):
+        ft.record(tmp_path, world=8)
 
 
 def test_parameters_without_a_device_and_freed_gathers_are_no_memory(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from foretrace.api.predictions import whatif as whatif
     from foretrace.api.predictions import write_whatif_report as write_whatif_report
     from foretrace.api.predictions import write_whatif_trace as write_whatif_trace
+    from foretrace.api.recording import WorldRecorder as WorldRecorder
+    from foretrace.api.recording import record as record
     from foretrace.api.reports import report as report
     from foretrace.api.reports import write_report as write_report
     from foretrace.api.searches import search as search

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.capture.job import stands_for_a_rank as stands_for_a_rank
     from foretrace.capture.measure import device_of as device_of
     from foretrace.capture.measure import measured_rows as measured_rows
     from foretrace.capture.measure import num_devices as num_devices

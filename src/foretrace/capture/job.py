@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 from dataclasses import dataclass
@@ -22,6 +23,14 @@ class JobFacts:
     device_name: str
     torch_version: str
     host_name: str
+
+
+WORLD_VARIABLE = "FORETRACE_WORLD"  # in the environment of processes that stand for a rank
+
+
+def stands_for_a_rank() -> bool:
+    """Whether this process is a rank of a world that is not there."""
+    return WORLD_VARIABLE in os.environ
 
 
 def require_torch() -> None:

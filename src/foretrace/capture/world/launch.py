@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.base import ModelError, WorkloadError
-from foretrace.capture.job import require_torch
+from foretrace.capture.job import WORLD_VARIABLE, require_torch
 from foretrace.capture.world.role import IssuedExchange, IssuedRole, StepBegin, read_role, role_path
 
 DEVICES = ("fake", "cpu")
@@ -219,7 +219,7 @@ class _Processes:
             "RANK": str(rank), "WORLD_SIZE": str(run.world_size), "LOCAL_RANK": str(local),
             "LOCAL_WORLD_SIZE": str(min(run.ranks_per_host, run.world_size)),
             "GROUP_RANK": str(rank // run.ranks_per_host), "MASTER_ADDR": "localhost",
-            "MASTER_PORT": "29500",
+            "MASTER_PORT": "29500", WORLD_VARIABLE: str(run.world_size),
         }  # fmt: skip
         command = [
             sys.executable, "-m", "foretrace.capture.world", str(self._folder), run.device,

@@ -7,6 +7,7 @@ On the device "fake" tensors have no memory, and what names a GPU finds tensors 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data import dataloader
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
 from foretrace.capture.world.journal import Journal, StepsAreDone
@@ -51,6 +53,8 @@ _OF_OBJECTS = (
     "send_object_list", "recv_object_list", "broadcast_object_list", "all_gather_object",
     "gather_object", "scatter_object_list",
 )  # fmt: skip
+_DEVICE = re.compile(r"(cuda|cpu)(:\d+)?")
+_NOT_COMPILED = "torch.compile left code as it is: operators are those of eager PyTorch"
 # Of torch.cuda, what scripts call without a tensor, and what they are told.
 _CUDA: dict[str, object] = {
     "set_device": None, "synchronize": None, "empty_cache": None, "manual_seed": None,
@@ -107,6 +111,7 @@ class WorldProcess:
             self._replace_work(stack)
             self._follow_steps(stack)
             self._follow_storages(stack)
+            self._leave_uncompiled(stack)
             for name, value in stream_classes(self.journal).items():
                 stack.enter_context(patch.object(torch.cpu, name, value, create=True))
             if self.device == FAKE:
@@ -254,6 +259,16 @@ class WorldProcess:
 
         stack.enter_context(patch.object(torch.UntypedStorage, "resize_", resized))
 
+    def _leave_uncompiled(self, stack: ExitStack) -> None:
+        """Operators are seen as eager PyTorch issues them: compiled code would hide them."""
+
+        def left(code: Any = None, **_settings: object) -> Any:
+            self.journal.substitutes[_NOT_COMPILED] += 1
+            return code if code is not None else lambda function: function
+
+        stack.enter_context(patch.object(torch, "compile", left))
+        stack.enter_context(patch.object(torch.nn.Module, "compile", left))
+
     def _begin_update(self, *_given: object) -> None:
         self.journal.phase = OPTIMIZER
 
@@ -280,6 +295,11 @@ class WorldProcess:
         for kinds in (_foreach_utils._foreach_supported_types, optimizers._foreach_supported_types):  # noqa: SLF001
             if FakeTensor not in kinds:
                 kinds.append(FakeTensor)
+        stack.enter_context(patch.object(torch.utils, "swap_tensors", _take_data))
+        # Who is next is drawn with values, also by the script's own samplers.
+        for name in ("__init__", "_next_index"):
+            drawn = self._with_values(getattr(dataloader._BaseDataLoaderIter, name))  # noqa: SLF001
+            stack.enter_context(patch.object(dataloader._BaseDataLoaderIter, name, drawn))  # noqa: SLF001
         self._replace_verification(stack)
         for name in _OF_OBJECTS:
             with_values = _with_memory(getattr(dist, name))
@@ -301,6 +321,17 @@ def _with_memory(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+_swapped: Any = torch.utils.swap_tensors
+
+
+def _take_data(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """`Module.to` exchanges tensors without memory, which it refuses for those that are known."""
+    if isinstance(tensor, FakeTensor):
+        tensor.data = other
+    else:
+        _swapped(tensor, other)
+
+
 class _OnCpu(TorchFunctionMode):
     """What is asked for on a GPU is made where tensors can pretend to be."""
 
@@ -315,10 +346,8 @@ class _OnCpu(TorchFunctionMode):
 
 def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "cuda" else value
-    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
-        return "cpu"
-    return value
+        return torch.device("cpu") if value.type in {"cuda", "cpu"} else value
+    return "cpu" if isinstance(value, str) and _DEVICE.fullmatch(value) else value
 
 
 @contextmanager
