@@ -39,6 +39,7 @@ _LAST = 20  # steps whose mean loss is the loss
 _BLOCK = 1  # products that are summed exactly before a narrow accumulator keeps the sum
 _BATCH = 64
 _BEYOND = 2.0  # spreads of seeds that a format may be off
+_LEARNT = 0.9  # of the first loss: where fp32 stays above, nothing is told of formats
 _BASE = "fp32"
 
 
@@ -98,13 +99,18 @@ class TrainingProbe(Answer):
     @property
     def headline(self) -> str:
         """Which formats train as fp32 does."""
+        steps, seeds = count_text(self.num_steps, "step"), count_text(self.num_seeds, "seed")
+        told = f"{self.name}, {steps}, {seeds}"
+        first, last = self.curves[_BASE][0], self.rows[0].loss
+        if last > _LEARNT * first:
+            return (
+                f"{told}: too short to tell formats apart: fp32's loss was {number_text(first)} "
+                f"and is {number_text(last)}, a tenth less is needed; take more steps"
+            )
         others = [one for one in self.rows if one.format != _BASE]
         fine = ", ".join(one.format for one in others if one.is_within) or "none"
         off = ", ".join(one.format for one in others if not one.is_within) or "none"
-        return (
-            f"{self.name}, {count_text(self.num_steps, 'step')}, "
-            f"{count_text(self.num_seeds, 'seed')}: as good as fp32: {fine}; not: {off}"
-        )
+        return f"{told}: as good as fp32: {fine}; not: {off}"
 
     def parts(self) -> tuple[Told, ...]:
         """Formats, curves, and how to read them."""
