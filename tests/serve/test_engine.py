@@ -106,3 +106,13 @@ def test_a_file_that_is_none(text: str, tmp_path: Path) -> None:
 
     with pytest.raises(WorkloadError, match="as an engine's settings"):
         read_engine(path)
+
+
+def test_batching_is_stated_and_what_has_no_effect_is_named() -> None:
+    flat = engine_of({"model": "llama3.1-8b", "batching": "static", "quantization": "fp8"})
+
+    assert flat.is_static
+    assert flat.unused == ("quantization",)
+    assert not engine_of({"batching": "continuous"}).is_static
+    with pytest.raises(WorkloadError, match="batching of engine is 'dynamic': expected"):
+        engine_of({"batching": "dynamic"})

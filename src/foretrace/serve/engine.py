@@ -30,6 +30,17 @@ _MOST_CAPTURED = 512
 _FINE, _COARSE = 8, 16  # apart, of captured sizes below 256 and from there on
 _COARSE_FROM = 256
 # Keywords that change nothing about time: names, seeds, logs, and what is stated elsewhere.
+_READ_APART = frozenset(
+    [
+        "speculative_config",
+        "batching",
+        "model",
+        "kv_cache",
+        "hardware",
+        "resolved_config",
+        "vllm_version",
+    ]
+)
 _WITHOUT_EFFECT = frozenset(
     {"model", "dtype", "seed", "served_model_name", "tokenizer", "trust_remote_code", "revision"}
     | {"disable_log_stats", "disable_log_requests", "download_dir", "load_format", "hf_token"}
@@ -167,7 +178,8 @@ def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
         if blocks is None
         else _read("num_gpu_blocks", Count, blocks, where=where),
         capture_sizes=tuple(sizes) if isinstance(sizes, list) and sizes else None,
-        unused=_unused(keywords) if "engine_kwargs" in stated else (),
+        unused=_unused(keywords),
+        is_static=_is_static(keywords.get("batching"), where),
         **values,
     )
 
@@ -230,5 +242,14 @@ def _unused(keywords: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         key
         for key, value in keywords.items()
-        if value is not None and key not in {*_KINDS, *_WITHOUT_EFFECT, "speculative_config"}
+        if value is not None and key not in {*_KINDS, *_WITHOUT_EFFECT, *_READ_APART}
     )
+
+
+def _is_static(batching: object, where: str) -> bool:
+    """Whether no request joins a batch before all of it is done."""
+    if batching not in (None, "continuous", "static"):
+        raise WorkloadError(
+            f"batching of {where} is {batching!r}: expected 'continuous', as vLLM's is, or 'static'"
+        )
+    return batching == "static"
