@@ -88,12 +88,36 @@ def test_lasting_load_slows_short_products_as_much_as_long_ones() -> None:
 
 
 def test_half_the_power_lowers_the_clock_by_its_cube_root() -> None:
-    chip = load_chip("h100-96gb-hbm2e")
+    chip, measured = load_chip("h100-96gb-hbm2e"), load_chip("h100-sxm")
 
-    assert power_factor(chip) == pytest.approx((700 / 500) ** (1 / 3))
-    assert power_factor(replace(chip, power_watts=350.0)) == pytest.approx(2 ** (1 / 3))
-    assert power_factor(replace(chip, power_watts=900.0)) == 1.0
-    assert power_factor(load_chip("h100-sxm")) == 1.0
+    assert power_factor(chip, measured) == pytest.approx((700 / 500) ** (1 / 3))
+    half = replace(chip, power_watts=350.0)
+    assert power_factor(half, measured) == pytest.approx(2 ** (1 / 3))
+    assert power_factor(measured, measured) == 1.0
+    assert power_factor(replace(chip, power_watts=None), measured) == 1.0
+
+
+def test_more_processors_under_one_limit_work_as_the_square_of_their_cube_root() -> None:
+    measured = load_chip("b200-sxm")
+    eight_times = 8 * (measured.num_processors or 0)
+
+    wider = replace(measured, num_processors=eight_times)
+
+    assert power_factor(wider, measured) == pytest.approx(1 / 4)
+
+
+def test_a_chip_of_more_power_keeps_more_of_its_clock_but_no_more_than_all() -> None:
+    chip = load_chip("b200-sxm")
+    sizes = [Operation("gemm", "library", "bf16", (1, 16384, 16384, 16384))]
+
+    def under(watts: float) -> float:
+        # The chip under another name, so that constants are carried to it.
+        carried = replace(chip, name="another", power_watts=watts)
+        lasting = under_lasting_load(shipped_constants(), carried)
+        return float(FittedKernels(chip, lasting).operation_costs(sizes).duration_ns[0])
+
+    assert under(500.0) > 1.1 * under(1000.0) > 1.15 * under(8000.0)
+    assert under(8000.0) == under(80_000.0)  # nothing is faster than the chip's peak
 
 
 def test_kernels_take_what_software_makes_of_them() -> None:

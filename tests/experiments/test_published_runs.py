@@ -25,8 +25,6 @@ from tests.validate.runs.sample import DESCRIPTION
 
 _MEASURED_GPUS = ("A100", "H100", "H200")  # whose kernels were measured
 _QUICK = ("llm-foundry", "torchtitan", "simumax-b200")
-# Sources of what says so in the description of Megatron's class disagree.
-_DISAGREED = ("Hopper", "fp8")
 _STRONG = "mlperf405b-h100-strong"
 
 
@@ -137,8 +135,6 @@ def test_what_sources_taught_is_what_they_teach(
     assert len(found) >= 4
     for lesson in found:
         told = lesson.learned
-        if (told.architecture, told.format) == _DISAGREED:
-            continue
         (shipped,) = (
             one
             for one in load_software(lesson.family).learned

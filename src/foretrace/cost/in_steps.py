@@ -4,8 +4,8 @@ Benchmarks run a kernel for a moment; a step loads the chip for minutes on end. 
 that tables of single kernels tell only in part:
 
 - Near its power limit a chip lowers its clock. A fit to single products finds how far (`throttle`)
-  and after how long; within a step that time has always passed. A chip sold with a lower power
-  limit than the one it extends is slower still: power grows with the cube of the clock.
+  and after how long; within a step that time has always passed. Carried to a chip of another power
+  limit it is another: power grows with the cube of the clock.
 - Software decides what else differs: which library's kernels run, on which numbers, joined with
   what. Such factors belong to software (`foretrace.software`), learned from published training
   runs; `foretrace validate runs` shows what they are worth, each source predicted by the others.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from foretrace.base import Float64s
-from foretrace.cost.constants import Constants, Fit, constants_for
+from foretrace.cost.constants import ELSEWHERE, Constants, Fit, constants_for, shipped_constants
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests, Source
 from foretrace.cost.network.costs import collective_costs
@@ -105,30 +105,58 @@ def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> 
     chip = machine.chip
     if factors is None:
         factors = kernel_factors(load_software(UNKNOWN_SOFTWARE), chip.architecture)
-    power = power_factor(chip)
-    lasting = FittedCosts(machine, under_lasting_load(constants_for(chip)))
-    return Slower(Slower(lasting, {_PRODUCTS: power, _ATTENTION: power}), factors)
+    lasting = FittedCosts(machine, under_lasting_load(constants_for(chip), chip))
+    power = power_factor(chip, load_chip(chip.parent)) if chip.parent else 1.0
+    return Slower(Slower(lasting, {_ATTENTION: max(1.0, power)}), factors)
 
 
-def under_lasting_load(constants: Sequence[Constants]) -> tuple[Constants, ...]:
-    """Constants with whose products the chip has reached its lasting clock from the start."""
-    return tuple(replace(one, fits=tuple(_lasting(fit) for fit in one.fits)) for one in constants)
+def under_lasting_load(
+    constants: Sequence[Constants], chip: Chip | None = None
+) -> tuple[Constants, ...]:
+    """Constants with whose products a chip has reached its lasting clock from the start.
+
+    Args:
+        constants: of chips that were measured.
+        chip: what they are carried to; each to its own if left out.
+    """
+    alike = {} if chip is None else {one.name: one for one in _measured_alike(chip)}
+    found = []
+    for one in constants:
+        power = power_factor(chip, alike[one.chip]) if chip and one.chip in alike else 1.0
+        found.append(replace(one, fits=tuple(_lasting(fit, power) for fit in one.fits)))
+    return tuple(found)
 
 
-def _lasting(fit: Fit) -> Fit:
+def _lasting(fit: Fit, power: float) -> Fit:
     if fit.is_of_steps or fit.model != _PRODUCTS or "throttle_after_ns" not in fit.values:
         return fit
-    return replace(fit, values={**fit.values, "throttle_after_ns": 0.0})
+    throttle = max(0.0, (1 + fit.values["throttle"]) * power - 1)
+    # Operands are quantised once for all products of them, by kernels of their own.
+    lasting = {"throttle": throttle, "throttle_after_ns": 0.0, "quantise_rate": 0.0}
+    return replace(fit, values={**fit.values, **lasting})
 
 
-def power_factor(chip: Chip) -> float:
-    """How much longer arithmetic takes than on the chip that this one extends, 1 or more.
+def _measured_alike(chip: Chip) -> tuple[Chip, ...]:
+    """Chips of its generation, or the one before under its name, whose kernels were measured."""
+    return tuple(
+        load_chip(one.chip)
+        for one in shipped_constants()
+        if one.chip not in {chip.name, ELSEWHERE} and chip.architecture.startswith(one.architecture)
+    )
 
-    Dynamic power grows with clock and the square of voltage, which grows with the clock.
+
+def power_factor(chip: Chip, measured: Chip) -> float:
+    """Times as long as arithmetic under lasting load takes, carried from a chip by their peaks.
+
+    Dynamic power grows with the number of processors, their clock and the square of voltage, which
+    grows with the clock; so what a limit lets them do grows with the cube root of the power and
+    of the square of their number.
     """
-    if not chip.parent or chip.power_watts is None:
+    if chip.power_watts is None or measured.power_watts is None:
         return 1.0
-    parent = load_chip(chip.parent)
-    if parent.power_watts is None or parent.num_processors != chip.num_processors:
+    peak, other = chip.peak_flops_per_ns("bf16"), measured.peak_flops_per_ns("bf16")
+    if not peak or not other or not chip.num_processors or not measured.num_processors:
         return 1.0
-    return float(max(1.0, (parent.power_watts / chip.power_watts) ** (1 / 3)))
+    processors = chip.num_processors / measured.num_processors
+    allowed = (processors**2 * chip.power_watts / measured.power_watts) ** (1 / 3)
+    return float(peak / other / allowed)

@@ -75,6 +75,12 @@ def _copy(shapes: Shapes) -> Work | None:
     return moved(0, read=(source,), written=(to,), dtype=source.dtype)
 
 
+def _quantised(shapes: Shapes) -> Work | None:
+    """`_quantize_both(to, to, from)`."""
+    *copies, source = shapes.single
+    return moved(0, read=(source,), written=tuple(copies), dtype=source.dtype)
+
+
 def _clone(shapes: Shapes) -> Work | None:
     source = shapes.tensor(0)
     if source is None:
@@ -240,6 +246,7 @@ def _optimizer(operations: int, written: int) -> Callable[[Shapes], Work | None]
 
 MOVEMENTS: dict[str, Callable[[Shapes], Work | None]] = {
     **dict.fromkeys(("copy", "copy_"), _copy),
+    "_quantize_both": _quantised,
     **dict.fromkeys(("clone", "contiguous", "to", "_to_copy"), _clone),
     **dict.fromkeys(("fill", "fill_", "zero", "zero_"), _fill),
     **dict.fromkeys(("bernoulli", "uniform", "normal", "random", "exponential"), _fill),

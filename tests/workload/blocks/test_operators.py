@@ -200,6 +200,44 @@ def test_eight_bit_weights_are_made_once_a_step_or_after_every_gather() -> None:
     assert "quantised weights" not in labels(optimizer_block(100, gathered))
 
 
+def test_operands_are_quantised_once_for_all_products_of_them() -> None:
+    plan = Plan(sequence=2048, precision=Precision(products="fp8"))
+    layer = first_layer(LLAMA, plan)
+
+    made = [one for one in operators(layer.forward) if one.label.endswith("quantised")]
+    assert [one.label for one in made] == [
+        "input of qkv projection quantised",
+        "input of attention output quantised",
+        "input of up projection quantised",
+        "input of down projection quantised",
+    ]
+    work = work_of(made[0].name, made[0].signature)
+    assert work is not None
+    assert work.num_bytes == 2048 * 4096 * (2 + 1 + 1)  # read, and written along both sides
+    gradients = [one for one in labels(layer.backward) if one.endswith("quantised")]
+    assert len(gradients) == 4
+
+
+@pytest.mark.parametrize(("products", "is_turned"), [("fp8", True), ("mxfp8", False)])
+def test_a_share_of_the_tokens_is_quantised_before_they_are_gathered(
+    products: str, is_turned: bool
+) -> None:
+    plan = Plan(
+        sequence=2048, tensor=4, sequence_parallel=True, precision=Precision(products=products)
+    )
+    layer = first_layer(LLAMA, plan)
+
+    own = next(one for one in operators(layer.forward) if "input of qkv" in one.label)
+    whole = next(one for one in operators(layer.forward) if "input of down" in one.label)
+    shapes = [parsed_shapes(one.signature) for one in (own, whole)]
+    assert [one.single[-1].shape for one in shapes if one is not None] == [
+        (512, 4096),
+        (2048, 14336 // 4),
+    ]
+    # One scale for all numbers: what was gathered is transposed; blocks' are gathered both ways.
+    assert ("gathered input of qkv projection transposed" in labels(layer.backward)) == is_turned
+
+
 def test_scales_that_are_measured_cost_a_reading_of_every_operand() -> None:
     plan = Plan(sequence=2048, sharding=Sharding.ZERO3, precision=Precision(products="fp8"))
     measured = replace(plan, implementation=Implementation(measures_scales=True))

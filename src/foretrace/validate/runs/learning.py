@@ -2,8 +2,10 @@
 
 As far as a run's predicted step is products of one format on its critical path, it grows with their
 factor, to first order. The factor of one source, class, architecture and format is the one that
-brings the median error of its models to nothing, every model counting alike. Products in 16 bits
-are taught by runs that multiply in these alone, others by runs in their format.
+makes the sum of its runs' absolute errors least: a run's own factor counts by the share of its step
+that is products, and an odd one moves no other. Products in 16 bits are taught by runs that
+multiply in these alone, others by runs in their format. Fewer runs than `_LEAST_RUNS` tell less
+than one step is off by for reasons of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from foretrace.validate.runs.table import PublishedRun
 
 _USUAL = "16bit"
 _LEAST_SHARE = 0.2  # of the predicted step, for a run to tell
-_LEAST_RUNS = 2
+_LEAST_RUNS = 4
 _LEAST, _MOST = 0.4, 2.5
 _PRECISION = 1e-4
 
@@ -69,7 +71,6 @@ def lessons(runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]) -> tupl
 class _Told:
     """One run, as shares of its measured step."""
 
-    model: str
     rest: float
     products: float  # without the factor that they were predicted with
 
@@ -84,7 +85,6 @@ def _told(run: PublishedRun, one: RunPrediction, dtype: str) -> _Told:
     factors = kernel_factors(run.described_software, one.architecture, without=(one.source,))
     measured_s = one.measured_s or 1.0
     return _Told(
-        one.model,
         ((one.predicted_s or 0.0) - one.products_s[dtype]) / measured_s,
         one.products_s[dtype] / factors[PRODUCTS_BY_FORMAT[dtype][0]] / measured_s,
     )
@@ -95,15 +95,17 @@ def _factor(runs: Sequence[_Told]) -> float:
     low, high = _LEAST, _MOST
     while high - low > _PRECISION:
         middle = (low + high) / 2
-        if _median_error(runs, middle) > 0:
+        if _is_too_slow(runs, middle):
             high = middle
         else:
             low = middle
     return (low + high) / 2
 
 
-def _median_error(runs: Sequence[_Told], factor: float) -> float:
-    by_model: dict[str, list[float]] = {}
+def _is_too_slow(runs: Sequence[_Told], factor: float) -> bool:
+    """Whether more of the runs, each by its products' share, are predicted too slow with it."""
+    slow = 0.0
     for one in runs:
-        by_model.setdefault(one.model, []).append(np.log(one.rest + factor * one.products))
-    return float(np.median([np.median(errors) for errors in by_model.values()]))
+        share = one.products / (one.rest + one.products)
+        slow += share * np.sign(one.rest + factor * one.products - 1)
+    return slow > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrace.base import known_format
 from foretrace.operators import Tensor
-from foretrace.workload.blocks.signatures import FUSED, OperatorCall, array, call, turned
+from foretrace.workload.blocks.signatures import FUSED, QUANTISED, OperatorCall, array, call, turned
 
 Shape = tuple[int, ...]
 
@@ -65,6 +65,24 @@ def scaled_rows(shape: tuple[int, int], dtype: str, *, by_column: bool = False) 
 def cast(shape: Shape, source: str, to: str) -> OperatorCall:
     """A copy in another number format."""
     return call("aten::copy_", array(shape, to), array(shape, source), "False")
+
+
+def quantised(shape: tuple[int, int], source: str, to: str) -> OperatorCall:
+    """A matrix in a narrow format, as products along its rows and along its columns read it.
+
+    Source:
+        NVIDIA/TransformerEngine, transformer_engine/common/cast: cast_transpose, and both
+        directions of the formats whose scales are of blocks.
+    """
+    copies = [array(shape, to)] * 2
+    if not known_format(to).whole_bytes:
+        copies = [array(shape, "fp8")]  # two of half a byte each take as much
+    return call(QUANTISED, *copies, array(shape, source))
+
+
+def turned_copy(shape: tuple[int, int], dtype: str) -> OperatorCall:
+    """A matrix that lay row by row, column by column."""
+    return call("aten::copy_", turned(shape, dtype), array(shape, dtype), "False")
 
 
 def gathered_copy(shape: tuple[int, int], dtype: str, *, row_stride: int) -> OperatorCall:

@@ -27,7 +27,7 @@ from foretrace.workload.blocks.calls import (
     top,
 )
 from foretrace.workload.blocks.feed_forward import feed_forward_steps
-from foretrace.workload.blocks.linear import Weight, accumulation, weight_gradient
+from foretrace.workload.blocks.linear import Weight, accumulation, quantising, weight_gradient
 from foretrace.workload.blocks.pointwise import activation_step
 from foretrace.workload.blocks.setting import Setting, divided
 from foretrace.workload.blocks.signatures import OperatorCall
@@ -296,6 +296,9 @@ def _products(load: Load, label: str, shape: tuple[int, int]) -> Step:
     forward: list[Operator] = []
     gradients: list[Operator] = []
     weights: list[Operator] = []
+    # Rows of all experts are quantised at once.
+    forward += quantising(setting, f"input of {label}", (load.total, inputs))
+    gradients += quantising(setting, f"gradient of {label}", (load.total, outputs))
     for count, rows in _groups(load):
         matrix = (count * outputs, inputs)
         if setting.casts_weights:

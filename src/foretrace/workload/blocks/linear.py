@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from foretrace.base import known_format
 from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import (
     accumulated_product,
@@ -12,7 +13,9 @@ from foretrace.workload.blocks.calls import (
     elementwise,
     product,
     product_with_bias,
+    quantised,
     row_sum,
+    turned_copy,
 )
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
@@ -42,9 +45,11 @@ class _Products:
     rows: int
     dtype: str
     adds_bias: bool = True  # else what follows does
+    gathered: Turn | None = None  # in which ranks of TENSOR gather what is quantised
 
     def forward(self, rows: int) -> tuple[Operator, ...]:
-        found = [*self._measured("input", (rows, self.weights[0].inputs))]
+        share = self._share(Turn.FORWARD)
+        found = [*self._quantised("input", (rows // share, self.weights[0].inputs))]
         for weight in self.weights:
             found.extend(self._cast(weight))
             make = product_with_bias if weight.has_bias and self.adds_bias else product
@@ -58,7 +63,8 @@ class _Products:
         """Gradient of the input: a product each, and their sum."""
         found: list[Operator] = []
         for at, weight in enumerate(self.weights):
-            found.extend(self._measured("gradient", (self.rows, weight.outputs)))
+            share = self._share(Turn.INPUT_GRADIENT)
+            found.extend(self._quantised("gradient", (self.rows // share, weight.outputs)))
             one = product(self.rows, weight.inputs, weight.outputs, self.dtype)
             found.append(operator(f"{weight.label} input gradient", one))
             if at:
@@ -69,7 +75,7 @@ class _Products:
         return tuple(found)
 
     def weight_gradients(self) -> tuple[Operator, ...]:
-        found: list[Operator] = []
+        found = [*self._turned()]
         for weight in self.weights:
             # Adapters' first: what they multiply is waited for by the first one.
             for half in adapter_halves(self.setting, weight):
@@ -85,16 +91,55 @@ class _Products:
             return ()
         shape = (weight.outputs, weight.inputs)
         one = cast(shape, setting.plan.precision.parameters, setting.multiplied)
-        return (*self._measured("weight", shape), operator(f"cast of {weight.label} weight", one))
+        measured = _measured(setting, f"weight of {weight.label}", shape)
+        return (*measured, operator(f"cast of {weight.label} weight", one))
 
-    def _measured(self, what: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
-        """The largest number of what is about to be quantised, where software looks for it."""
-        setting = self.setting
-        is_narrow = setting.is_quantised and self.dtype == setting.multiplied
-        if not is_narrow or not setting.plan.implementation.measures_scales:
+    def _share(self, turn: Turn) -> int:
+        """Among how many ranks the tokens lie that are quantised before they are gathered."""
+        return self.setting.plan.tensor if self.gathered is turn else 1
+
+    def _turned(self) -> tuple[Operator, ...]:
+        """What was gathered with one scale, transposed; blocks' scales are gathered both ways.
+
+        Source:
+            NVIDIA/TransformerEngine, transformer_engine/pytorch/distributed.py, `_all_gather_fp8`.
+        """
+        turn, weight = self.gathered, self.weights[0]
+        if turn is None or not _is_scaled_whole(self.setting, self.dtype):
             return ()
-        largest = call("aten::amax", array(shape, setting.made))
-        return (operator(f"largest {what} of {self.weights[0].label}", largest),)
+        width = weight.inputs if turn is Turn.FORWARD else weight.outputs
+        one = turned_copy((self.rows, width), self.dtype)
+        what = "input" if turn is Turn.FORWARD else "gradient"
+        label = f"gathered {what} of {weight.label} transposed"
+        return (operator(label, one, is_weight_gradient=True),)
+
+    def _quantised(self, what: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        if self.dtype != self.setting.multiplied:
+            return ()
+        return quantising(self.setting, f"{what} of {self.weights[0].label}", shape)
+
+
+def quantising(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+    """An operand becomes one of eight bits or fewer, once for all products of it."""
+    if not setting.is_quantised:
+        return ()
+    one = quantised(shape, setting.made, setting.multiplied)
+    return (*_measured(setting, label, shape), operator(f"{label} quantised", one))
+
+
+def _measured(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+    """The largest number of what is about to be quantised, where software looks for it."""
+    is_whole = _is_scaled_whole(setting, setting.multiplied)
+    if not is_whole or not setting.plan.implementation.measures_scales:
+        return ()
+    largest = call("aten::amax", array(shape, setting.made))
+    return (operator(f"largest {label}", largest),)
+
+
+def _is_scaled_whole(setting: Setting, dtype: str) -> bool:
+    """Whether operands are quantised with one scale for all of their numbers."""
+    is_narrow = setting.is_quantised and dtype == setting.multiplied
+    return is_narrow and not known_format(dtype).scale_bytes
 
 
 def adapter_halves(setting: Setting, weight: Weight) -> tuple[Weight, ...]:
@@ -187,7 +232,8 @@ def columns(
     """
     rows = setting.tokens if rows is None else rows
     dtype = setting.multiplied_wide if is_wide else setting.multiplied
-    products = _Products(setting, weights, rows, dtype)
+    gathered = Turn.FORWARD if setting.is_sequence_parallel else None
+    products = _Products(setting, weights, rows, dtype, gathered=gathered)
     around = around_columns(
         setting.plan,
         weights[0].label,
@@ -203,7 +249,14 @@ def rows_divided(setting: Setting, weight: Weight, *, is_last: bool = False) -> 
     A bias is added after the sum, by what follows. `is_last`: of a layer.
     """
     is_alone = setting.plan.tensor == 1
-    products = _Products(setting, (weight,), setting.tokens, setting.multiplied, adds_bias=is_alone)
+    products = _Products(
+        setting,
+        (weight,),
+        setting.tokens,
+        setting.multiplied,
+        adds_bias=is_alone,
+        gathered=Turn.INPUT_GRADIENT if setting.is_sequence_parallel else None,
+    )
     around = around_rows(setting.plan, weight.label, setting.tokens * weight.outputs)
     return replace(_step(products, around), is_needed_again=not is_last)
 

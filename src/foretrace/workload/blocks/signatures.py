@@ -12,6 +12,8 @@ from foretrace.operators import Tensor
 # An operator that PyTorch has not: one kernel that a compiler or a library made of several
 # elementwise operators. Its inputs are as many tensors as it reads, and as it writes but one.
 FUSED = "aten::_fused_elementwise"
+# Another one: a matrix becomes one of a narrow format, and its transposed copy, in one kernel.
+QUANTISED = "aten::_quantize_both"
 
 
 class OperatorCall(NamedTuple):
