@@ -86,7 +86,8 @@ def test_narrow_products_are_told_apart_and_take_no_factor_where_nobody_taught_o
     wide, narrow = (_products("megatron", "Blackwell", of=one) for one in ("16bit", "fp8"))
 
     assert narrow < 1 < wide
-    assert _products("megatron", "Hopper", of="fp8") == 1.0
+    assert _products("megatron", "Hopper", of="fp8") > 1
+    assert _products("megatron", "Hopper", of="fp4") == 1.0
     assert _products("jax", "Blackwell", of="fp4") == _products("megatron", "Blackwell", of="fp4")
 
 
@@ -110,7 +111,7 @@ def test_what_is_said_of_blackwell_holds_for_blackwell_ultra() -> None:
 
 
 def test_a_source_learns_nothing_from_itself() -> None:
-    (taught,) = load_software("jax").learned
+    (taught,) = (one for one in load_software("jax").learned if one.format == "16bit")
 
     others = [_products(name, "Hopper") for name in ("megatron", "fsdp-eager")]
     found = _products("jax", "Hopper", taught.runs_of)
