@@ -130,3 +130,13 @@ def test_hostile_rows_end_in_an_answer_or_a_sentence(damage: str, tmp_path: Path
 
     with suppress(TraceError):
         assert ft.replay(ft.load(path, cache=tmp_path / "cache")).replayed_step_time_ns > 0
+
+
+def test_a_damaged_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """SQLite quotes it in its error, which Python then cannot read."""
+    path = write(tmp_path / "77_results.db")
+    text = b"CREATE TABLE rocpd_event"
+    path.write_bytes(path.read_bytes().replace(text, b"CREATE TABEL \xff\xffcpd_event"))
+
+    with pytest.raises(TraceError, match="the SQLite file is damaged"):
+        read_rocpd(path)

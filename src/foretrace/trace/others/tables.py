@@ -70,7 +70,11 @@ class RecordedTables:
         try:
             for row in self._connection.execute(query):  # noqa: UP028  that would close it late
                 yield row
-        except (sqlite3.Error, OverflowError) as err:
+        except (
+            sqlite3.Error,
+            OverflowError,
+            UnicodeError,
+        ) as err:  # errors quote names as they are
             raise TraceError(
                 f"cannot read {self.path}: the SQLite file is damaged ({err}); export it again"
             ) from err
