@@ -32,7 +32,7 @@ from foretrace.base import WorkloadError
 from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import run_units, software_costs
 from foretrace.machine import Machine, load_machine
-from foretrace.search import Limits, SpaceLimits
+from foretrace.search import Limits, SearchOptions, SpaceLimits
 from foretrace.search.grounds import ModelGround
 from foretrace.search.search import searched_on
 from foretrace.search.space import columns_of, space_over
@@ -135,7 +135,7 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
         costs=costs,
         inflation=Inflation(),
     )
-    found = searched_on(ground, limits=Limits(time_s=_TIME_S))
+    found = searched_on(ground, options=SearchOptions(limits=Limits(time_s=_TIME_S)))
     layout = unit_layout(blocks_of_model(model, plan), plan)
     own_ns = run_units(layout, costs, ground.inflation).step_ns
     best_ns = found.best.unit_ns or found.best.step_ns

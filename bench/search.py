@@ -20,7 +20,7 @@ from foretrace.base import WorkloadError
 from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import software_costs, unit_programs
 from foretrace.machine import load_machine
-from foretrace.search import Progress, SpaceLimits, StepBound, plan_space, searched
+from foretrace.search import Progress, SearchOptions, SpaceLimits, StepBound, plan_space, searched
 from foretrace.workload import (
     Plan,
     PlanDraft,
@@ -106,7 +106,9 @@ def whole(model: Transformer, draft: PlanDraft) -> None:
             sys.stdout.flush()
 
     machine = load_machine("llama3-24k")
-    found = searched(model, draft, machine, num_ranks=16_384, workers=2, progress=told)
+    found = searched(
+        model, draft, machine, num_ranks=16_384, options=SearchOptions(workers=2, progress=told)
+    )
     print(f"{found.headline}\n{found.evaluated}, {found.spent_s:.0f} s, {found.grain_error:.3%}")
 
 

@@ -21,7 +21,7 @@ from foretrace.base import WorkloadError
 from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import software_costs, unit_programs
 from foretrace.machine import load_machine, with_hosts
-from foretrace.search import Limits, SpaceLimits, StepBound, plan_space, searched
+from foretrace.search import Limits, SearchOptions, SpaceLimits, StepBound, plan_space, searched
 from foretrace.search.table_floor import table_floor
 from foretrace.search.table_starts import starts
 from foretrace.workload import (
@@ -96,7 +96,9 @@ def exhaustive() -> None:
         hardware = with_hosts(load_machine(machine), num_ranks)
         begin_s = time.process_time()
         limits = Limits(time_s=None, gap=0.0)
-        found = searched(model, draft, hardware, num_ranks=num_ranks, limits=limits)
+        found = searched(
+            model, draft, hardware, num_ranks=num_ranks, options=SearchOptions(limits=limits)
+        )
         took_s = time.process_time() - begin_s
         memory = PlanMemory(model, chip=hardware.chip)
         programs = unit_programs(model, Remembered(software_costs(hardware)), Inflation())

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.capture.files import write_completed
-from foretrace.capture.gloo import FlightRecord, GlooCall, calls_in, named_calls
-from foretrace.trace import ProcessGroup
+from foretrace.capture.gloo import GlooCall, calls_in, named_calls
+from foretrace.trace import FlightEntry, ProcessGroup
 from tests.capture.kineto_files import contents, spans
 
 ZERO_NS = 1_790_857_026_000_000_000
@@ -54,10 +54,16 @@ def kineto(layout: str, events: list[tuple[str, int, int]]) -> bytes:
 
 def entry(
     at_ns: int, *, name: str = "gloo:all_reduce", number: int = 1, size: int = 10
-) -> FlightRecord:
+) -> FlightEntry:
     """A collective of group `1`."""
-    return FlightRecord(
-        name, ("1", "tensor"), number, ZERO_NS + at_ns, [[size, 2]], [[size, 2]], ["Float"]
+    return FlightEntry(
+        name,
+        ZERO_NS + at_ns,
+        ("1", "tensor"),
+        number,
+        input_sizes=[[size, 2]],
+        output_sizes=[[size, 2]],
+        input_dtypes=["Float"],
     )
 
 
@@ -159,7 +165,7 @@ def test_each_call_gets_its_own_entry_in_any_file_order(
     shuffled: object,
 ) -> None:
     calls: list[GlooCall] = []
-    entries: list[FlightRecord] = []
+    entries: list[FlightEntry] = []
     now_ns = 0
     for number, gap_ns in enumerate(gaps):
         start_ns = now_ns + gap_ns + 20_000  # farther apart than the slack

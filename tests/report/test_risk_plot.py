@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from foretrace.answer import Column, Fact, Facts, Table
-from foretrace.report import RiskPage, risk_html, sweep_plot
+from foretrace.report import answer_html, sweep_plot
 from foretrace.risk import CampaignSweep
 
 SWEEP = CampaignSweep(
@@ -57,9 +57,13 @@ def test_axes_have_the_names_that_fit() -> None:
 def test_a_page_escapes_its_words_and_asks_for_nothing() -> None:
     table = Table("shares", "shares", (Column("what"), Column("share")), (("<b>", 0.05),))
     facts = Facts((Fact("figure", "1 < 2"),))
-    page = RiskPage("A & B", "subject", (facts, table), (("plot", SWEEP),))
 
-    text = risk_html(page)
+    text = answer_html(
+        "A & B",
+        "subject",
+        (facts, table),
+        drawings=(("plot", sweep_plot(SWEEP, has_ground=False)),),
+    )
 
     assert "<b>" not in text
     assert "A &amp; B" in text

@@ -8,7 +8,7 @@ import pytest
 
 from foretrace.base import NetworkUse
 from foretrace.machine import Machine, load_machine
-from foretrace.search import Limits, PlanSearch, searched
+from foretrace.search import Limits, PlanSearch, SearchOptions, searched
 from foretrace.workload import PlanDraft
 from tests.search.test_search import model_named
 
@@ -41,10 +41,9 @@ def placed(machine: Machine, *vary: str, **keys: object) -> PlanSearch:
         machine,
         num_ranks=RANKS,
         vary=vary,
-        alone=True,
         beside=draft.with_keys({"parallelism.order": ["tp", "cp", "pp", "dp"]}),
         network=NetworkUse.SHARED,
-        limits=Limits(time_s=None, gap=0.0),
+        options=SearchOptions(alone=True, limits=Limits(time_s=None, gap=0.0)),
     )
 
 
@@ -82,8 +81,7 @@ def test_experts_that_stand_apart_are_searched_where_a_model_has_some() -> None:
         load_machine("h100-24k"),
         num_ranks=32,
         vary=("experts",),
-        alone=True,
-        limits=Limits(time_s=None, gap=0.0),
+        options=SearchOptions(alone=True, limits=Limits(time_s=None, gap=0.0)),
     )
 
     # Neighbours are the ranks that exchange tokens, or those that gather the same parameters.

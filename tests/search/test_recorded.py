@@ -14,6 +14,7 @@ from foretrace.search import (
     Limits,
     Objective,
     RecordedGround,
+    SearchOptions,
     Stopped,
     Target,
     recorded_space,
@@ -42,7 +43,9 @@ def draft(**keys: object) -> PlanDraft:
 
 
 def test_the_best_is_that_of_predicting_every_plan() -> None:
-    found = searched_recording(baseline(), draft(), num_ranks=8, limits=NO_LIMIT)
+    found = searched_recording(
+        baseline(), draft(), num_ranks=8, options=SearchOptions(limits=NO_LIMIT)
+    )
 
     ground = RecordedGround(baseline(), (recorded_space(baseline(), draft(), 8),))
     plans = ground.listed(None, lambda _: True).plans
@@ -69,7 +72,7 @@ def test_a_bound_is_never_above_the_prediction() -> None:
 
 def test_what_only_a_model_knows_is_marked() -> None:
     own = PlanDraft().with_keys({"tp": 2, "micro_batch": 4, "pp": 2, "sharding.level": "none"})
-    found = searched_recording(baseline(), own, num_ranks=8, limits=NO_LIMIT)
+    found = searched_recording(baseline(), own, num_ranks=8, options=SearchOptions(limits=NO_LIMIT))
 
     assert any(one.reason == "only a model knows what it takes" for one in found.refusals)
     assert found.best.sources is not None
@@ -77,7 +80,9 @@ def test_what_only_a_model_knows_is_marked() -> None:
     assert found.best.peak_bytes is None
     assert found.model == "the recorded model"
     with pytest.raises(WorkloadError, match="is about memory, which is not known"):
-        searched_recording(baseline(), own, num_ranks=8, where="peak_gb < 70")
+        searched_recording(
+            baseline(), own, num_ranks=8, options=SearchOptions(where="peak_gb < 70")
+        )
 
 
 def test_the_longest_of_steps_is_told_of_recorded_plans() -> None:
@@ -86,7 +91,9 @@ def test_the_longest_of_steps_is_told_of_recorded_plans() -> None:
     )
     target = Target(objective=Objective.P95)
 
-    found = searched_recording(baseline(), own, num_ranks=8, limits=NO_LIMIT, target=target)
+    found = searched_recording(
+        baseline(), own, num_ranks=8, options=SearchOptions(limits=NO_LIMIT, target=target)
+    )
 
     assert found.gap == 0
     assert found.best.p95_ns is not None
@@ -105,11 +112,15 @@ def test_the_batch_grows_with_the_ranks_unless_it_is_stated() -> None:
 
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "search.jsonl"
-    whole = searched_recording(baseline(), draft(), num_ranks=8, limits=NO_LIMIT, resume=path)
+    whole = searched_recording(
+        baseline(), draft(), num_ranks=8, options=SearchOptions(limits=NO_LIMIT, resume=path)
+    )
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-2]))
 
-    again = searched_recording(baseline(), draft(), num_ranks=8, limits=NO_LIMIT, resume=path)
+    again = searched_recording(
+        baseline(), draft(), num_ranks=8, options=SearchOptions(limits=NO_LIMIT, resume=path)
+    )
 
     assert again.best == whole.best
     assert again.evaluated == whole.evaluated

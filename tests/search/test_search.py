@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import foretrace as ft
 from foretrace.base import MachineError, WorkloadError
-from foretrace.cost import Inflation, Substituted, rule_named
+from foretrace.cost import Inflation, Substituted, SubstitutionRule, rule_named
 from foretrace.estimate import estimate, run_units, software_costs
 from foretrace.machine import load_machine
 from foretrace.risk import Scheme, load_campaign, renewal_ettr, with_interval
@@ -18,6 +20,7 @@ from foretrace.search import (
     Objective,
     PlanSearch,
     Progress,
+    SearchOptions,
     SpaceLimits,
     Stopped,
     Target,
@@ -72,9 +75,9 @@ def exhaustive(
 def small(
     *,
     num_ranks: int | tuple[int, ...] = 8,
-    limits: Limits = NO_LIMIT,
-    resume: Path | None = None,
-    **options: object,
+    rules: Sequence[SubstitutionRule] = (),
+    beside: PlanDraft | None = None,
+    **options: Any,
 ) -> PlanSearch:
     """A space of a few dozen plans."""
     return searched(
@@ -82,9 +85,9 @@ def small(
         draft(micro_batch=1, schedule="1f1b"),
         load_machine("dgx-h100"),
         num_ranks=num_ranks,
-        limits=limits,
-        resume=resume,
-        **options,  # type: ignore[arg-type]
+        options=SearchOptions(**{"limits": NO_LIMIT, **options}),
+        rules=rules,
+        beside=beside,
     )
 
 
@@ -102,7 +105,13 @@ def test_the_best_is_that_of_looking_at_every_plan(
 ) -> None:
     model, stated = model_named(name), draft(**keys)
 
-    found = searched(model, stated, load_machine(machine), num_ranks=num_ranks, limits=NO_LIMIT)
+    found = searched(
+        model,
+        stated,
+        load_machine(machine),
+        num_ranks=num_ranks,
+        options=SearchOptions(limits=NO_LIMIT),
+    )
 
     every = exhaustive(model, stated, machine, num_ranks)
     assert found.gap == 0
@@ -214,16 +223,15 @@ def test_a_file_of_another_machine_model_or_cost_by_the_same_name_is_refused(
     chip = replace(machine.chip, memory_bytes_per_ns=1_000.0)
     slower = replace(machine, host=replace(machine.host, chip=chip))
 
-    def again(**others: object) -> None:
-        given = {"model": model, "machine": machine, **others}
+    def again(**others: Any) -> None:
+        given: dict[str, Any] = {"model": model, "machine": machine, **others}
         searched(
-            given.pop("model"),  # type: ignore[arg-type]
+            given.pop("model"),
             draft(micro_batch=1, schedule="1f1b"),
-            given.pop("machine"),  # type: ignore[arg-type]
+            given.pop("machine"),
             num_ranks=8,
-            limits=NO_LIMIT,
-            resume=path,
-            **given,  # type: ignore[arg-type]
+            **given,
+            options=SearchOptions(limits=NO_LIMIT, resume=path),
         )
 
     with pytest.raises(WorkloadError, match="with other machine, costs"):
@@ -292,8 +300,7 @@ def test_the_fewest_gpus_come_before_a_shorter_step() -> None:
         draft(micro_batch=1, schedule="1f1b", cp=1),
         load_machine("dgx-h100"),
         num_ranks=(8, 2, 4),
-        target=Target(objective=Objective.GPUS),
-        limits=NO_LIMIT,
+        options=SearchOptions(target=Target(objective=Objective.GPUS), limits=NO_LIMIT),
     )
 
     assert found.best.plan.num_ranks == 2
@@ -312,8 +319,10 @@ def test_the_cheapest_token_of_few_gpus_is_found_in_no_time_at_all() -> None:
         draft(micro_batch=1, schedule="1f1b", cp=1),
         load_machine("dgx-h100"),
         num_ranks=(4, 8),
-        target=Target(objective=Objective.COST, price_per_hour=2.0),
-        limits=Limits(time_s=0.01, gap=0.0),
+        options=SearchOptions(
+            target=Target(objective=Objective.COST, price_per_hour=2.0),
+            limits=Limits(time_s=0.01, gap=0.0),
+        ),
     )
 
     costs = (found.best.figures or {})["cost"]
@@ -385,8 +394,7 @@ def test_the_front_of_several_objectives_has_the_best_of_each() -> None:
         draft(micro_batch=1, schedule="1f1b", cp=1),
         load_machine("dgx-h100"),
         num_ranks=(8, 2, 4),
-        target=target,
-        limits=NO_LIMIT,
+        options=SearchOptions(target=target, limits=NO_LIMIT),
     )
 
     assert found.objectives == several
@@ -399,8 +407,7 @@ def test_the_front_of_several_objectives_has_the_best_of_each() -> None:
             draft(micro_batch=1, schedule="1f1b", cp=1),
             load_machine("dgx-h100"),
             num_ranks=(8, 2, 4),
-            target=target.first(objective),
-            limits=NO_LIMIT,
+            options=SearchOptions(target=target.first(objective), limits=NO_LIMIT),
         ).best
         assert best.plan in [one.plan for one in front]
 
@@ -414,8 +421,7 @@ def test_the_longest_of_steps_decide_where_they_are_asked_for() -> None:
         ),
         load_machine("dgx-h100"),
         num_ranks=2,
-        target=target,
-        limits=NO_LIMIT,
+        options=SearchOptions(target=target, limits=NO_LIMIT),
     )
 
     assert found.gap == 0

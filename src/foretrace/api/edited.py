@@ -33,7 +33,7 @@ from foretrace.whatif import (
 from foretrace.workload import Model, PlanDraft
 
 if TYPE_CHECKING:
-    from foretrace.api.estimates import EditableEstimate, EstimateBasis
+    from foretrace.api.estimates import EditableEstimate
     from foretrace.api.job import Job
 
 
@@ -116,7 +116,7 @@ class Edited:
 
     job: Job | None  # `None`: of an estimate
     edits: tuple[Edit, ...]
-    basis: Basis | EstimateBasis
+    basis: Basis | EditableEstimate
     name: str = ""  # of the scenario, for tables
 
     @cached_property

@@ -35,6 +35,7 @@ from foretrace.base import NetworkUse, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
+    EstimateOptions,
     document_mix,
     estimate_draft,
     expert_mixes,
@@ -62,45 +63,17 @@ from foretrace.workload import (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EstimateBasis:
-    """An estimate, and what it was made with."""
-
-    estimate: Estimate
-    costs: CostModel | None = None
-    inflation: Inflation | None = None
-
-    @property
-    def title(self) -> str:
-        """The model, and on what."""
-        found = self.estimate
-        return f"{found.model.name} on {found.plan.num_ranks:,} x {found.machine.chip.name}"
-
-    def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
-        """The estimated step with these edits."""
-        return predict_estimate(
-            self.estimate, edits, name=name, costs=self.costs, inflation=self.inflation
-        )
-
-    @property
-    def subject(self) -> Substitutable:
-        """What rules of substitution are tried on."""
-        found = self.estimate
-        return Substitutable(
-            timeline=found.timeline,
-            step_ns=found.step_ns,
-            num_ranks=found.plan.num_ranks,
-            chip=found.machine.chip,
-            step_ns_with=lambda edit: self.predict((edit,), "").step_ns,
-        )
-
-
 @dataclass(frozen=True)
 class EditableEstimate(Estimate):
     """An estimate that remembers what costed it, so that it can be edited as a job can."""
 
     own_costs: CostModel | None = None
     own_inflation: Inflation | None = None
+
+    @property
+    def title(self) -> str:
+        """The model, and on what."""
+        return f"{self.model.name} on {self.plan.num_ranks:,} x {self.machine.chip.name}"
 
     def edit(self, *edits: Edit, name: str = "") -> Edited:
         """This estimate with something different about it.
@@ -110,8 +83,24 @@ class EditableEstimate(Estimate):
                 work change its graph and durations.
             name: of the scenario, for tables.
         """
-        basis = EstimateBasis(estimate=self, costs=self.own_costs, inflation=self.own_inflation)
-        return Edited(None, edits, basis, name)
+        return Edited(None, edits, self, name)
+
+    def predict(self, edits: tuple[Edit, ...], name: str = "") -> Prediction:
+        """The estimated step with these edits."""
+        return predict_estimate(
+            self, edits, name=name, costs=self.own_costs, inflation=self.own_inflation
+        )
+
+    @property
+    def subject(self) -> Substitutable:
+        """What rules of substitution are tried on."""
+        return Substitutable(
+            timeline=self.timeline,
+            step_ns=self.step_ns,
+            num_ranks=self.plan.num_ranks,
+            chip=self.machine.chip,
+            step_ns_with=lambda edit: self.predict((edit,)).step_ns,
+        )
 
 
 def estimate(
@@ -182,52 +171,32 @@ def estimate(
     """
     found_model = model if isinstance(model, ModuleProgram) else model_named(model, folders)
     found_machine = machine_named(machine, folders)
-    counted = Convention(convention)
     known = software_named(software, folders)
     if tables is not None or ids is not None:
         plan = draft_with_tables(
             found_model, _draft_of(plan, folders), found_machine, tables=tables, ids=ids
         )
+    options: EstimateOptions = {
+        "software": known,
+        "costs": costs,
+        "inflation": inflation,
+        "convention": Convention(convention),
+        "folded": folded,
+        "price_per_hour": price_per_hour,
+        "network": NetworkUse(network),
+        "slow_link": slow_link,
+        "one_more_rail": one_more_rail,
+    }
     if isinstance(plan, Plan):
-        found = estimated(
-            found_model,
-            plan,
-            found_machine,
-            software=known,
-            costs=costs,
-            inflation=inflation,
-            convention=counted,
-            folded=folded,
-            price_per_hour=price_per_hour,
-            network=NetworkUse(network),
-            slow_link=slow_link,
-            one_more_rail=one_more_rail,
-        )
+        found = estimated(found_model, plan, found_machine, **options)
     else:
+        draft = draft_named(plan, folders)
         found = estimate_draft(
-            found_model,
-            draft_named(plan, folders),
-            found_machine,
-            num_ranks=num_ranks,
-            software=known,
-            costs=costs,
-            inflation=inflation,
-            convention=counted,
-            folded=folded,
-            price_per_hour=price_per_hour,
-            network=NetworkUse(network),
-            slow_link=slow_link,
-            one_more_rail=one_more_rail,
-            progress=progress,
+            found_model, draft, found_machine, num_ranks=num_ranks, progress=progress, **options
         )
     if expert_load != EVEN or expert_capacity is not None:
-        found = _under_load(
-            found,
-            _load_of(expert_load, expert_capacity),
-            expert_replicas,
-            costs=costs,
-            inflation=inflation,
-        )
+        load = _load_of(expert_load, expert_capacity)
+        found = _under_load(found, load, expert_replicas, options)
     if documents is not None:
         if not isinstance(found_model, Transformer):
             raise WorkloadError(f"{found_model.name} is no transformer: it has no documents")
@@ -253,9 +222,7 @@ def _under_load(
     even: Estimate,
     load: ExpertLoad,
     replicas: int | None,
-    *,
-    costs: CostModel | None,
-    inflation: Inflation | None,
+    options: EstimateOptions,
 ) -> Estimate:
     """The estimate whose fullest rank has its mean load, and steps by placement of experts."""
     if not isinstance(even.model, Transformer):
@@ -267,17 +234,15 @@ def _under_load(
     mixes = expert_mixes(
         even.model, even.plan, even.machine, load=load,
         placements=[*asked, *(one for one in others if one not in asked)],
-        costs=costs or software_costs(even.machine, even.software), inflation=inflation,
+        costs=options["costs"] or software_costs(even.machine, even.software),
+        inflation=options["inflation"],
     )  # fmt: skip
     note = (
         f"experts have the load of {load.name}: the fullest rank's mean, {mixes[0].imbalance:.2f} "
         f"times all ranks', in every layer, experts {mixes[0].placement}"
     )
-    found = estimated(
-        even.model, loaded_plan(even.plan, even.model, mixes[0].imbalance), even.machine,
-        software=even.software, costs=costs, inflation=inflation, convention=even.convention,
-        folded=even.laid_out.is_folded, price_per_hour=even.price_per_hour, network=even.network,
-    )  # fmt: skip
+    plan = loaded_plan(even.plan, even.model, mixes[0].imbalance)
+    found = estimated(even.model, plan, even.machine, **options)
     return replace(
         found, assumed=even.assumed, experts=mixes, notes=(*dict.fromkeys((note, *even.notes)),)
     )

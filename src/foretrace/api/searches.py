@@ -20,7 +20,7 @@ from foretrace.api.named import (
 from foretrace.base import NetworkUse, SweepEngine, WorkloadError
 from foretrace.cost import CostModel, Inflation, rule_named
 from foretrace.machine import Machine
-from foretrace.report import RiskPage, plan_pages, search_drawings, write_risk_page
+from foretrace.report import plan_pages, search_drawings, write_answer_page
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
     Limits,
@@ -28,6 +28,7 @@ from foretrace.search import (
     Objective,
     PlanSearch,
     Progress,
+    SearchOptions,
     TableSearch,
     Target,
     links_tried,
@@ -136,9 +137,18 @@ def search(
         ),
         num_tokens=num_tokens,
     )
-    limits = Limits(time_s=time_s, gap=gap)
+    options = SearchOptions(
+        target=target,
+        limits=Limits(time_s=time_s, gap=gap),
+        where=where,
+        alone=alone,
+        resume=None if resume is None else Path(resume),
+        workers=workers,
+        engine=SweepEngine(engine),
+        progress=progress or (lambda _: None),
+        version=__version__,
+    )
     draft = PlanDraft() if plan is None else draft_named(plan, folders)
-    kept = None if resume is None else Path(resume)
     if not isinstance(subject, str | Path | Model):
         if any(
             one is not None for one in (software, costs, inflation, machine, beside, *substitutes)
@@ -152,19 +162,8 @@ def search(
                 f"{', '.join(vary) or 'dimensions alone, or shared links,'} cannot be searched for "
                 "a recorded job: name a model and a machine instead of files"
             )
-        return searched_recording(
-            basis_of(subject, "plans are searched for").baseline,
-            draft,
-            num_ranks=num_ranks,
-            target=target,
-            limits=limits,
-            where=where,
-            resume=kept,
-            workers=workers,
-            engine=SweepEngine(engine),
-            progress=progress,
-            version=__version__,
-        )
+        base = basis_of(subject, "plans are searched for").baseline
+        return searched_recording(base, draft, num_ranks=num_ranks, options=options)
     found = model_named(subject, folders)
     if not isinstance(found, Transformer):
         raise WorkloadError(
@@ -177,22 +176,14 @@ def search(
         found,
         draft,
         num_ranks=num_ranks,
-        target=target,
-        limits=limits,
-        where=where,
+        options=options,
         vary=vary,
-        alone=alone,
         network=NetworkUse(network),
-        resume=kept,
         software=software_named(software, folders),
         variation=variation_named(variation) if isinstance(variation, str) else variation,
         costs=costs,
         inflation=inflation,
         rules=tuple(map(rule_named, substitutes)),
-        workers=workers,
-        engine=SweepEngine(engine),
-        progress=progress,
-        version=__version__,
         beside=None if beside is None else draft.with_fields(draft_named(beside, folders).stated),
     )
     hardware = machine_named(machine, folders)
@@ -295,8 +286,6 @@ def _with_batches(draft: PlanDraft, num_ranks: int) -> PlanDraft:
 
 def write_search_report(path: str | Path, found: PlanSearch) -> None:
     """Write one self-contained page: figures, tables, the Pareto front, the gap over time."""
+    drawings, pages = search_drawings(found), plan_pages(found)
     title = f"Search: {found.model} on {found.machine}"
-    drawings = search_drawings(found)
-    pages = plan_pages(found)
-    page = RiskPage(title, found.headline, found.parts(), drawings=drawings, behind=pages)
-    write_risk_page(Path(path), page)
+    write_answer_page(Path(path), title, found, drawings=drawings, behind=pages)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from foretrace.base.declared import Statement as Statement
     from foretrace.base.declared import Text as Text
     from foretrace.base.declared import Whole as Whole
+    from foretrace.base.declared import read_fields as read_fields
     from foretrace.base.declared import read_keys as read_keys
     from foretrace.base.declared import read_statements as read_statements
     from foretrace.base.declared import read_value as read_value
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from foretrace.base.errors import WorkloadError as WorkloadError
     from foretrace.base.files import inputs_kept as inputs_kept
     from foretrace.base.files import remove_abandoned as remove_abandoned
+    from foretrace.base.files import write_whole as write_whole
     from foretrace.base.files import written_beside as written_beside
     from foretrace.base.files import written_together as written_together
     from foretrace.base.functions import function_named as function_named

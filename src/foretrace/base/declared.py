@@ -7,7 +7,7 @@ the words of an error follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum, EnumType
@@ -42,6 +42,7 @@ class DescriptionKey:
     field: str = ""  # what it sets, where that is called otherwise
     is_required: bool = False
     expected: str = ""  # in words for an error; those of the kind, if left out
+    made: Callable[[Any, str], Any] | None = None  # of the value, and of where it stands in words
 
     @property
     def path(self) -> str:
@@ -136,6 +137,18 @@ def read_keys(
     }
 
 
+def read_fields(
+    table: Table, keys: Sequence[DescriptionKey], where: str, *, error: type[ModelError]
+) -> dict[str, Any]:
+    """What a table states, by the fields that its keys set: arguments of the class it describes.
+
+    Raises:
+        ModelError: as `read_keys`.
+    """
+    stated = read_keys(table, keys, where, error=error)
+    return {key.field or key.name: stated[key.name] for key in keys if key.name in stated}
+
+
 def _check_all(
     table: Table,
     keys: Sequence[DescriptionKey],
@@ -157,9 +170,11 @@ def read_value(written: object, key: DescriptionKey, where: str, *, error: type[
         ModelError: `error`, if the key cannot hold it, with what it can and the nearest word.
     """
     try:
-        return msgspec.convert(written, key.kind)
+        value = msgspec.convert(written, key.kind)
     except (msgspec.ValidationError, RecursionError):
         pass
+    else:
+        return value if key.made is None else key.made(value, f"{key.name!r} of {where}")
     near = get_close_matches(str(written), words_allowed(key.kind), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     shown = repr(written)

@@ -64,6 +64,16 @@ def written_beside(path: Path) -> Iterator[Path]:
         yield beside
 
 
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file that is there as a whole, or as it was before.
+
+    Raises:
+        OutputError: as `written_beside`.
+    """
+    with written_beside(path) as beside:
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 @contextmanager
 def _written_alone(path: Path) -> Iterator[Path]:
     try:

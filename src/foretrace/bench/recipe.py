@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, percent_text
-from foretrace.base import TraceError, written_beside
+from foretrace.base import TraceError, write_whole
 from foretrace.bench.assembly import program_of
 from foretrace.bench.mode import Mode
 from foretrace.bench.program import BenchProgram
@@ -44,8 +44,7 @@ class Benchmark(Answer):
 
     def write(self, path: Path) -> None:
         """Write the program to a file, whole or not at all."""
-        with written_beside(path) as beside:
-            beside.write_text(self.text, encoding="utf-8")
+        write_whole(path, self.text)
 
     def as_json(self) -> Json:
         """What it covers, as plain values."""

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
     from foretrace.capture.measure_host import HostSpeed as HostSpeed
     from foretrace.capture.measure_host import measured_host as measured_host
-    from foretrace.capture.module.compose import captured as captured
-    from foretrace.capture.module.factory import capture as capture
-    from foretrace.capture.module.factory import program_of as program_of
+    from foretrace.capture.module.compose import capture as capture
+    from foretrace.capture.module.compose import program_of as program_of
     from foretrace.capture.recorder import Recorder as Recorder
     from foretrace.capture.recorder import record as record
     from foretrace.capture.schedule import ProfilerSchedule as ProfilerSchedule

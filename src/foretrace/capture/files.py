@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foretrace.base import TraceError, written_beside
-from foretrace.capture.gloo import FlightRecord, calls_in, metadata_line, named_calls
-from foretrace.trace import ProcessGroup
+from foretrace.capture.gloo import calls_in, metadata_line, named_calls
+from foretrace.trace import FlightEntry, ProcessGroup
 
 # zlib's default: 168 KB for a 2.7 MB Kineto file in 18 ms; level 9 makes 144 KB in 80 ms, and
 # isal's strongest 266 KB in 7 ms (4 steps of 4 layers, torch 2.13).
@@ -79,7 +79,7 @@ def write_completed(
     raw: Path,
     path: Path,
     *,
-    entries: tuple[FlightRecord, ...],
+    entries: tuple[FlightEntry, ...],
     groups: tuple[ProcessGroup, ...],
     unfinished_step: int | None,
 ) -> int:

@@ -15,12 +15,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import msgspec
 
 from foretrace.base import NS_PER_US
-from foretrace.trace import ProcessGroup
+from foretrace.trace import FlightDump, FlightEntry, ProcessGroup
 
 # How far an entry may lie outside its call: Kineto's clock is fitted to the wall clock that
 # the flight recorder reads (entries lay 9 us or more inside, torch 2.13).
@@ -51,23 +50,6 @@ _SPAN = re.compile(rb'"ts": (\d+)\.(\d{3}),\s*"dur": (\d+)(?:\.(\d{3}))?')
 _ZERO = re.compile(rb'"baseTimeNanoseconds": (\d+)')
 
 
-class FlightRecord(msgspec.Struct, frozen=True):
-    """One collective as the flight recorder has it; its other fields are not read."""
-
-    profiling_name: str
-    process_group: tuple[str, str]  # name, description
-    collective_seq_id: int
-    time_created_ns: int  # since 1970
-    input_sizes: list[list[int]]
-    output_sizes: list[list[int]]
-    input_dtypes: list[str]
-    output_dtypes: list[str] = []
-
-
-class _Dump(msgspec.Struct, frozen=True):
-    entries: list[FlightRecord] = []
-
-
 @dataclass(frozen=True)
 class GlooCall:
     """A `c10d::` operator in the file."""
@@ -78,7 +60,7 @@ class GlooCall:
     end_ns: int
 
 
-def flight_entries() -> tuple[FlightRecord, ...]:
+def flight_entries() -> tuple[FlightEntry, ...]:
     """Collectives that gloo ran in this process, the last 2,000 or so, in order of issue."""
     # Private, and not in every version or build: without it there is nothing to add.
     import torch.distributed as dist  # torch is optional
@@ -90,7 +72,7 @@ def flight_entries() -> tuple[FlightRecord, ...]:
     dump = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
     if dump is None:
         return ()
-    entries = msgspec.json.decode(dump(), type=_Dump).entries
+    entries = msgspec.json.decode(dump(), type=FlightDump).entries
     ours = (entry for entry in entries if entry.profiling_name.startswith("gloo:"))
     return tuple(sorted(ours, key=lambda entry: entry.time_created_ns))
 
@@ -119,14 +101,14 @@ def calls_in(lines: Iterable[bytes]) -> Iterator[GlooCall]:
 
 
 def named_calls(
-    calls: Iterable[GlooCall], entries: Sequence[FlightRecord]
-) -> dict[int, tuple[str, FlightRecord]]:
+    calls: Iterable[GlooCall], entries: Sequence[FlightEntry]
+) -> dict[int, tuple[str, FlightEntry]]:
     """Line of each call that has an entry -> NCCL's name of it, and the entry.
 
     A call takes the first free entry of its kind inside its span, in order of time; a call
     without one (older than the flight recorder's memory) has no name.
     """
-    found: dict[int, tuple[str, FlightRecord]] = {}
+    found: dict[int, tuple[str, FlightEntry]] = {}
     position = 0
     for call in sorted(calls, key=lambda call: (call.start_ns, call.line)):
         if call.operator not in NAMES:
@@ -144,19 +126,10 @@ def named_calls(
     return found
 
 
-def metadata_line(name: str, entry: FlightRecord, groups: dict[str, ProcessGroup]) -> bytes:
+def metadata_line(name: str, entry: FlightEntry, groups: dict[str, ProcessGroup]) -> bytes:
     """NCCL's keys and this collective's values, to stand first among an event's arguments."""
-    group_name, description = entry.process_group
-    group = groups.get(group_name)
-    values: dict[str, object] = {
-        "Collective name": name,
-        "In msg nelems": sum(prod(sizes) for sizes in entry.input_sizes),
-        "Out msg nelems": sum(prod(sizes) for sizes in entry.output_sizes),
-        "dtype": entry.input_dtypes[0] if entry.input_dtypes else "",
-        "Process Group Name": group_name,
-        "Process Group Description": description,
-        "Seq": entry.collective_seq_id,
-    }
+    group = groups.get(entry.process_group[0])
+    values = entry.told(name)
     if group is not None:
         values["Group size"] = len(group.ranks)
         values["Process Group Ranks"] = str(list(group.ranks))

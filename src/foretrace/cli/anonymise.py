@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from foretrace import api
-from foretrace.base import TraceError, written_beside
+from foretrace.base import TraceError, write_whole
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
@@ -60,8 +60,7 @@ def anonymise(
             known_names=known,
         )
     if names is not None:
-        with written_beside(names) as beside:
-            beside.write_bytes(msgspec.json.encode({**known, **done.neutral}))
+        write_whole(names, msgspec.json.encode({**known, **done.neutral}))
     Outputs(json).tell(done)
     if done.found_again:
         shown = ", ".join(map(repr, done.found_again[:_MAX_SHOWN]))

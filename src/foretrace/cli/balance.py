@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-import typer
-
 from foretrace import api
 from foretrace.api import STUDY_MACHINE, STUDY_MODEL
 from foretrace.cli import options
@@ -16,7 +14,7 @@ from foretrace.cli.plan_options import with_plan
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders
 from foretrace.machine import load_machine
-from foretrace.report import RiskPage, gain_plot, write_risk_page
+from foretrace.report import gain_plot, write_answer_page
 from foretrace.workload import load_model
 
 
@@ -67,12 +65,5 @@ def balance(
         )
         if report is not None:
             drawings = (("gain by length of the window", gain_plot(found)),)
-            write_risk_page(
-                report,
-                RiskPage(
-                    f"Packing {found.documents}", found.headline, found.parts(), drawings=drawings
-                ),
-            )
-    outputs.tell(found)
-    if report is not None:
-        typer.echo(f"wrote {report}", err=True)
+            write_answer_page(report, f"Packing {found.documents}", found, drawings=drawings)
+    outputs.tell(found, wrote=(report,))

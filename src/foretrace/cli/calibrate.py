@@ -10,7 +10,7 @@ import typer
 
 from foretrace import api
 from foretrace.analyze import chip_of
-from foretrace.base import MachineError, ModelError, written_beside
+from foretrace.base import MachineError, ModelError, write_whole
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
@@ -92,8 +92,7 @@ def calibrate(
             write_constants(one, out / f"{kind}-{one.chip}.toml")
     typer.echo(f"wrote {len(found) + len(networks)} files to {out}", err=True)
     if plot is not None:
-        with written_beside(plot) as beside:
-            beside.write_text(cost_plot(cost_points(measured, found)), encoding="utf-8")
+        write_whole(plot, cost_plot(cost_points(measured, found)))
     errors = left_out_errors((*found, *networks))
     outputs = Outputs(json=json, csv=csv, parquet=parquet)  # a table is what it learns from
     outputs.tell(errors, top=max(16, len(errors.rows)))

@@ -150,10 +150,7 @@ def estimate(
         if report is not None:
             doing.now(f"writing {report}")
             api.write_estimate_report(report, found)
-    outputs.tell(found)
-    for path in (trace, report):
-        if path is not None:
-            typer.echo(f"wrote {path}", err=True)
+    outputs.tell(found, wrote=(trace, report))
     if fail_if_does_not_fit and found.footprint is not None and found.footprint.fits is False:
         raise typer.Exit(DOES_NOT_FIT)
 

@@ -10,7 +10,7 @@ import typer
 
 from foretrace import __version__, api
 from foretrace.analyze import step_time_ns
-from foretrace.base import NS_PER_S, written_beside
+from foretrace.base import NS_PER_S, write_whole
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
@@ -102,8 +102,7 @@ def show(
     found = read_ledger(ledger)
     outputs.tell(found)
     if software is not None:
-        with written_beside(software) as beside:
-            beside.write_text(found.software_toml(), encoding="utf-8")
+        write_whole(software, found.software_toml())
         typer.echo(f"wrote {software}", err=True)
 
 

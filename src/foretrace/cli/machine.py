@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretrace.base import written_beside
+from foretrace.base import write_whole
 from foretrace.cli import options
 from foretrace.cli.errors import MODEL_ERROR
 from foretrace.cli.outputs import Outputs
@@ -75,6 +75,5 @@ def import_file(
     if output is None:
         typer.echo(found.text, nl=False)
         return
-    with written_beside(output) as beside:
-        beside.write_text(found.text, encoding="utf-8")
+    write_whole(output, found.text)
     typer.echo(f"wrote {output}", err=True)

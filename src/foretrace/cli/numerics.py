@@ -14,7 +14,7 @@ from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.report import RiskPage, write_risk_page
+from foretrace.report import write_answer_page
 
 _OF_CAMPAIGN = {"module", "inputs", "is_wrong", "parts"}
 
@@ -286,7 +286,6 @@ def _pair(named: str) -> str | numerics.OperatorPair:
 
 
 def _tell(found: Answer, outputs: Outputs, top: int, page: Path | None, title: str) -> None:
-    outputs.tell(found, top=top)
     if page is not None:
-        write_risk_page(page, RiskPage(title.capitalize(), found.headline, found.parts()))
-        typer.echo(f"wrote {page}", err=True)
+        write_answer_page(page, title.capitalize(), found)
+    outputs.tell(found, top=top, wrote=(page,))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,6 +52,7 @@ class Outputs:
         top: int | None = 16,
         parts: tuple[Told, ...] | None = None,
         lacks: tuple[str, ...] = (),
+        wrote: Iterable[Path | None] = (),
     ) -> None:
         """Write the files asked for, then print JSON, or else what the answer tells.
 
@@ -58,6 +61,7 @@ class Outputs:
             top: rows of each table; None: all.
             parts: what to show; all that the answer tells, if left out.
             lacks: what the recording lacks, a sentence each; in JSON beside the answer.
+            wrote: other files that were asked for and are there; `None`: not asked for.
         """
         if self.csv is not None:
             with written_beside(self.csv) as beside:
@@ -71,15 +75,20 @@ class Outputs:
             shown = found.parts() if parts is None else parts
             text = _markdown if self.markdown else _told
             typer.echo(text(found, title, top, shown))
-        for path in (self.csv, self.parquet):
-            if path is not None:
-                typer.echo(f"wrote {path}", err=True)
+        tell_written(self.csv, self.parquet, *wrote)
 
     def _frame(self, found: Answer) -> pl.DataFrame:
         try:
             return found.to_polars(self.table or "")
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
+
+
+def tell_written(*paths: Path | None) -> None:
+    """Name files that were asked for, where answers do not stand."""
+    for path in paths:
+        if path is not None:
+            typer.echo(f"wrote {path}", err=True)
 
 
 def _versioned(value: object, lacks: tuple[str, ...]) -> dict[str, object]:

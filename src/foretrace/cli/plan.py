@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from foretrace.answer import bytes_text
-from foretrace.base import WorkloadError, written_beside
+from foretrace.base import WorkloadError, write_whole
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.options import option
@@ -88,8 +88,7 @@ def plan(
         orders = found_schedule(
             _transformer(found_model), found.plan, with_hosts(on, found.plan.num_ranks)
         )
-        with written_beside(find_schedule) as beside:
-            beside.write_text(orders.csv, encoding="utf-8")
+        write_whole(find_schedule, orders.csv)
         typer.echo(f"wrote {find_schedule}", err=True)
         Outputs(json).tell(orders)
         return
@@ -99,8 +98,7 @@ def plan(
     shape = found_model if isinstance(found_model, Transformer) else None
     made = write_configuration(found.plan, written.value, shape)
     if output is not None:
-        with written_beside(output) as beside:
-            beside.write_text(made.text, encoding="utf-8")
+        write_whole(output, made.text)
         typer.echo(f"wrote {output}", err=True)
     if json or output is not None:
         Outputs(json).tell(made, top=None)

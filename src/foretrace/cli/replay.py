@@ -66,9 +66,6 @@ def replay(
     title = title_text(job, is_replayed=True)
     if left_out:
         title += f" without: {', '.join(one.value for one in left_out)}"
-    outputs.tell(found, title=title, top=32, lacks=job.lacks)
-    for path in (trace, report):
-        if path is not None:
-            typer.echo(f"wrote {path}", err=True)
+    outputs.tell(found, title=title, top=32, lacks=job.lacks, wrote=(trace, report))
     if strict and found.verdict.trust is Trust.DOUBTED:
         raise typer.Exit(DOUBTED)

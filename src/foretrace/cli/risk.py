@@ -10,17 +10,17 @@ import numpy as np
 import typer
 
 from foretrace.answer import Answer, Told
-from foretrace.base import NS_PER_DAY, RiskError, written_beside
+from foretrace.base import NS_PER_DAY, RiskError, write_whole
 from foretrace.cli import options
 from foretrace.cli import risk_options as told
 from foretrace.cli.options import option
-from foretrace.cli.outputs import Outputs
+from foretrace.cli.outputs import Outputs, tell_written
 from foretrace.cli.progress import activity
 from foretrace.cli.risk_corruption import corruption
 from foretrace.cli.risk_steps import placement, steps
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.machine import load_chip
-from foretrace.report import RiskPage, sweep_plot, write_risk_page
+from foretrace.report import sweep_plot, write_answer_page
 from foretrace.risk import (
     Campaign,
     CampaignSweep,
@@ -223,11 +223,9 @@ def failures_command(
     if out is not None:
         if log is None or nodes is None:
             raise RiskError("--out writes the rates of a log: name a CSV file")
-        with written_beside(out) as beside:
-            beside.write_text(failures_toml(rates, nodes), encoding="utf-8")
-        typer.echo(f"wrote {out}", err=True)
+        write_whole(out, failures_toml(rates, nodes))
     told_of = rates if log is None else log
-    outputs.tell(told_of, top=max(16, len(rates.components)))
+    outputs.tell(told_of, top=max(16, len(rates.components)), wrote=(out,))
 
 
 @dataclass(frozen=True, repr=False)
@@ -312,15 +310,14 @@ def _sizes(
 
 def _draw(path: Path | None, sweep: CampaignSweep, title: str) -> None:
     if path is not None:
-        with written_beside(path) as beside:
-            beside.write_text(sweep_plot(sweep, title=title), encoding="utf-8")
-        typer.echo(f"wrote {path}", err=True)
+        write_whole(path, sweep_plot(sweep, title=title))
+        tell_written(path)
 
 
 def _write(
     path: Path | None, title: str, found: Answer, against: str, sweep: CampaignSweep
 ) -> None:
     if path is not None:
-        page = RiskPage(title, found.headline, found.parts(), ((against, sweep),))
-        write_risk_page(path, page)
-        typer.echo(f"wrote {path}", err=True)
+        drawings = ((against, sweep_plot(sweep, has_ground=False)),)
+        write_answer_page(path, title, found, drawings=drawings)
+        tell_written(path)

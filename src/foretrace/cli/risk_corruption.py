@@ -15,8 +15,8 @@ from foretrace.cli import risk_options as told
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.risk_steps import MachineName, PlanOptions
-from foretrace.report import RiskPage, corruption_plot, write_risk_page
+from foretrace.cli.risk_steps import PlanOptions
+from foretrace.report import corruption_plot, write_answer_page
 from foretrace.risk import (
     OBSERVED_PER_HOST_DAY,
     Campaign,
@@ -34,12 +34,7 @@ def corruption(
     *,
     campaign: Campaign,
     step_time: told.StepTime = None,
-    model: plans.ModelName = None,
-    machine: MachineName = None,
-    costs: options.Costs = None,
-    plan: plans.PlanName = None,
-    config: plans.Configs = None,
-    gpus: plans.Gpus = None,
+    asked: PlanOptions,
     stated: Mapping[str, object],
     upsets: told.Upsets = None,
     fit_per_mbit: Annotated[
@@ -61,23 +56,14 @@ def corruption(
     outputs: Outputs,
 ) -> None:
     """Tell silent corruptions a month, and what checks leave of them at what cost."""
-    asked = PlanOptions(
-        model=model,
-        machine=machine,
-        costs=costs,
-        plan=plan,
-        config=config,
-        gpus=gpus,
-        stated=stated,
-    )
     step: CheckedStep | None = None
     given = check or []
     simulated = [one for one in given if ":" not in one.partition("=")[2]]
     with activity() as doing:
-        if model is not None or config:
+        if asked.model is not None or asked.config:
             doing.now("estimating the step")
             step = checked_step(
-                *asked.found(), coverage={_name(one): _coverage(one) for one in simulated}
+                *asked.found(stated), coverage={_name(one): _coverage(one) for one in simulated}
             )
             campaign = replace(campaign, num_hosts=step.num_hosts, gpus_per_host=step.gpus_per_host)
         elif simulated:
@@ -97,13 +83,10 @@ def corruption(
             num_samples=samples,
             seed=seed,
         )
-    outputs.tell(found)
     if report is not None:
         drawings = (("percent of a step against silent corruptions", corruption_plot(found)),)
-        write_risk_page(
-            report,
-            RiskPage("Silent corruptions", found.headline, found.parts(), drawings=drawings),
-        )
+        write_answer_page(report, "Silent corruptions", found, drawings=drawings)
+    outputs.tell(found, wrote=(report,))
 
 
 def _checks(texts: list[str], step: CheckedStep | None) -> list[OperatorCheck]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from foretrace.answer import Told
 from foretrace.balance import EVEN, documents_of, expert_load_named
 from foretrace.base import SweepEngine
 from foretrace.cli import options
@@ -21,7 +19,7 @@ from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import Reading
 from foretrace.estimate import ranks_meant
 from foretrace.machine import Machine, load_machine, with_hosts
-from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
+from foretrace.report import distribution_plot, scale_plot, write_answer_page
 from foretrace.risk import (
     DEFAULT_VARIATION,
     VARIATIONS,
@@ -47,7 +45,6 @@ Paths = Annotated[
         metavar="[PATH]...", help="Profiler files of a run, or none and --model, --machine."
     ),
 ]
-MachineName = Annotated[str | None, option("NAME", "A machine or a TOML file.", "--machine")]
 VariationName = Annotated[
     str, option("NAME", f"How a plan's times vary: {', '.join(VARIATIONS)}.", "--variation")
 ]
@@ -67,21 +64,27 @@ _with_plan = plans.with_plan("tp", "pp", "dp", "global_batch")
 class PlanOptions:
     """The plan that a command line names."""
 
-    model: str | None
-    machine: str | None
-    costs: Path | None
-    plan: str | None
-    config: list[str] | None
-    gpus: int | None
-    stated: Mapping[str, object]
+    model: plans.ModelName = None
+    machine: Annotated[str | None, option("NAME", "A machine or a TOML file.", "--machine")] = None
+    costs: options.Costs = None
+    plan: plans.PlanName = None
+    config: plans.Configs = None
+    gpus: plans.Gpus = None
 
-    def found(self) -> tuple[Model, Plan, Machine]:
+    def check_alone(self, paths: Sequence[str] | None) -> None:
+        """Refuse a plan beside profiler files."""
+        if paths and (self.model or self.machine or self.plan or self.config):
+            raise typer.BadParameter(
+                "give profiler files or --model, --machine and --plan, not both"
+            )
+
+    def found(self, stated: Mapping[str, object]) -> tuple[Model, Plan, Machine]:
         """Model, complete plan and machine."""
         configured = plans.configured(self.config)
         model = plans.model_of(self.model, configured)
         if model is None or self.machine is None:
             raise typer.BadParameter("name profiler files, or --model and --machine")
-        draft = plans.draft_of(self.plan, self.stated, configured)
+        draft = plans.draft_of(self.plan, stated, configured)
         plans.tell_notes(draft)
         machine = load_machine(self.machine, machine_folders(self.costs))
         plan = complete(draft, model, ranks_meant(draft, machine, self.gpus))
@@ -92,12 +95,7 @@ class PlanOptions:
 def steps(
     paths: Paths = None,
     *,
-    model: plans.ModelName = None,
-    machine: MachineName = None,
-    costs: options.Costs = None,
-    plan: plans.PlanName = None,
-    config: plans.Configs = None,
-    gpus: plans.Gpus = None,
+    asked: PlanOptions,
     stated: Mapping[str, object],
     variation: VariationName = DEFAULT_VARIATION,
     vary: Vary = None,
@@ -139,17 +137,7 @@ def steps(
     engine: options.WhichEngine = SweepEngine.PROCESSES,
 ) -> None:
     """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
-    asked = PlanOptions(
-        model=model,
-        machine=machine,
-        costs=costs,
-        plan=plan,
-        config=config,
-        gpus=gpus,
-        stated=stated,
-    )
-    if paths and (model or machine or plan or config):
-        raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
+    asked.check_alone(paths)
     with activity() as doing:
         sampling = Sampling(
             num_samples=samples, seed=seed, budget_s=budget, workers=workers, engine=engine,
@@ -169,27 +157,21 @@ def steps(
             if learn_from:
                 raise typer.BadParameter("--from is for a recording whose steps are predicted")
             found = _of_plan(
-                asked, _variation(variation, vary), sampling, folded=not unfolded,
+                asked.found(stated), _variation(variation, vary), sampling, folded=not unfolded,
                 documents=documents, expert_load=expert_load, doing=doing,
             )  # fmt: skip
         told = found.told(training_steps=training_steps, top=top)
         if report is not None:
-            write_risk_page(report, _page(found, told))
-    outputs.tell(found, top=max(top, 16), parts=told)
-    if report is not None:
-        typer.echo(f"wrote {report}", err=True)
-
-
-def _page(found: StepDistribution, told: tuple[Told, ...]) -> RiskPage:
-    drawings = [("sampled steps", distribution_plot(found))]
-    if found.scales:
-        drawings.append(("steps against the number of GPUs", scale_plot(found)))
-    title = f"step times of {found.title}"
-    return RiskPage(title, found.headline, told, drawings=tuple(drawings))
+            drawings = [("sampled steps", distribution_plot(found))]
+            if found.scales:
+                drawings.append(("steps against the number of GPUs", scale_plot(found)))
+            title = f"step times of {found.title}"
+            write_answer_page(report, title, found, parts=told, drawings=drawings)
+    outputs.tell(found, top=max(top, 16), parts=told, wrote=(report,))
 
 
 def _of_plan(
-    asked: PlanOptions,
+    asked: tuple[Model, Plan, Machine],
     variation: Variation,
     sampling: Sampling,
     *,
@@ -198,10 +180,9 @@ def _of_plan(
     expert_load: str,
     doing: ProgressLine,
 ) -> StepDistribution:
-    model, plan, machine = asked.found()
     doing.now("sampling steps")
     return estimated_steps(
-        model, plan, machine, variation=variation, sampling=sampling, folded=folded,
+        *asked, variation=variation, sampling=sampling, folded=folded,
         documents=None if documents is None else documents_of(documents),
         expert_load=None if expert_load == EVEN else expert_load_named(expert_load),
     )  # fmt: skip
@@ -227,12 +208,7 @@ def placement(
     host: Annotated[
         bool, typer.Option("--host", help="A whole host is slow, not one GPU of it.")
     ] = False,
-    model: plans.ModelName = None,
-    machine: MachineName = None,
-    costs: options.Costs = None,
-    plan: plans.PlanName = None,
-    config: plans.Configs = None,
-    gpus: plans.Gpus = None,
+    asked: PlanOptions,
     stated: Mapping[str, object],
     variation: VariationName = "none",
     vary: Vary = None,
@@ -243,24 +219,14 @@ def placement(
     workers: options.Workers = None,
 ) -> None:
     """Tell what a slow GPU or host costs in each place, and so what replacing it brings."""
-    if paths and (model or machine or plan or config):
-        raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
-    asked = PlanOptions(
-        model=model,
-        machine=machine,
-        costs=costs,
-        plan=plan,
-        config=config,
-        gpus=gpus,
-        stated=stated,
-    )
+    asked.check_alone(paths)
     with activity() as doing:
         if paths:
             job = Reading(no_cache=no_cache, workers=workers).job(paths, doing)
             doing.now("slowing each rank")
             found = recorded_placement(job.graph, slowdown=slowdown, title=job.title)
         else:
-            found_model, found_plan, found_machine = asked.found()
+            found_model, found_plan, found_machine = asked.found(stated)
             doing.now("simulating each place")
             cell: SampledCell = cell_of(found_model, found_plan, found_machine)
             found = estimated_placement(

@@ -61,9 +61,7 @@ def run(
             warmup=warmup,
             progress=lambda rank: doing.now(f"running {command[0]} as rank {rank:,}"),
         )
-    outputs.tell(found)
-    for path in found.paths:
-        typer.echo(f"wrote {path}", err=True)
+    outputs.tell(found, wrote=found.paths)
 
 
 def _ranks(text: str) -> list[int] | None:

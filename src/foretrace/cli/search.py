@@ -149,9 +149,7 @@ def search(
         )
         if report is not None:
             api.write_search_report(report, found)
-    outputs.tell(found)
-    if report is not None:
-        typer.echo(f"wrote {report}", err=True)
+    outputs.tell(found, wrote=(report,))
 
 
 class _Told:

@@ -16,7 +16,7 @@ from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders
-from foretrace.report import MOST_NAMED, RiskPage, table_plot, write_risk_page
+from foretrace.report import MOST_NAMED, table_plot, write_answer_page
 from foretrace.search import VARIED
 from foretrace.serve import Pools, ServiceTarget
 
@@ -264,17 +264,15 @@ def _tell(found: Answer, report: Path | None, outputs: Outputs) -> None:
         drawn = {part: table_plot(part) for part in told if isinstance(part, Table)}
         # Moments that a curve shows stand behind it.
         behind = tuple(part for part, plot in drawn.items() if plot and len(part) > MOST_NAMED)
-        page = RiskPage(
+        write_answer_page(
+            report,
             "Serving",
-            found.headline,
-            tuple(part for part in told if part not in behind),
-            drawings=tuple((part.title, plot) for part, plot in drawn.items() if plot),
+            found,
+            parts=[part for part in told if part not in behind],
+            drawings=[(part.title, plot) for part, plot in drawn.items() if plot],
             behind=behind,
         )
-        write_risk_page(report, page)
-    outputs.tell(found)
-    if report is not None:
-        typer.echo(f"wrote {report}", err=True)
+    outputs.tell(found, wrote=(report,))
 
 
 def _staged(model: str, machine: str | None, *, of_engines: Sequence[str], **asked: Any) -> Answer:

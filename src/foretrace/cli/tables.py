@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from foretrace import api
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
@@ -60,9 +58,7 @@ def tables(
         )
         if out is not None:
             api.write_tables(out, found)
-    outputs.tell(found)
-    if out is not None:
-        typer.echo(f"wrote {out}", err=True)
+    outputs.tell(found, wrote=(out,))
 
 
 def _listed(text: str) -> list[str]:

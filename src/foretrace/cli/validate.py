@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 import foretrace
-from foretrace.base import SweepEngine, WorkloadError, written_beside
+from foretrace.base import SweepEngine, WorkloadError, write_whole
 from foretrace.capture import device_of
 from foretrace.cli import options
 from foretrace.cli.options import option
@@ -117,8 +117,7 @@ def runs(
     if plot is not None:
         drawn = cost_plot(run_points(report))
         is_html = plot.suffix.lower() in {".html", ".htm"}
-        with written_beside(plot) as beside:
-            beside.write_text(standalone_html(drawn) if is_html else drawn, encoding="utf-8")
+        write_whole(plot, standalone_html(drawn) if is_html else drawn)
         typer.echo(f"wrote {plot}", err=True)
 
 

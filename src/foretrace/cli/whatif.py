@@ -96,10 +96,7 @@ def whatif(
     if scenarios is not None:
         outputs.tell(found, title=base.title, top=64, lacks=lacks)
     else:
-        outputs.tell(prediction, title=base.title, lacks=lacks)
-    for path in (report, trace):
-        if path is not None:
-            typer.echo(f"wrote {path}", err=True)
+        outputs.tell(prediction, title=base.title, lacks=lacks, wrote=(report, trace))
 
 
 def _plan(

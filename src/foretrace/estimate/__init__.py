@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.estimate.compose import EstimateOptions as EstimateOptions
     from foretrace.estimate.compose import estimate as estimate
     from foretrace.estimate.compose import estimate_draft as estimate_draft
     from foretrace.estimate.compose import ranks_meant as ranks_meant

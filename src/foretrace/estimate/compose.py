@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -59,6 +60,20 @@ from foretrace.workload import (
 _MORE_HOSTS = 16  # times as many, for plans that fit
 _MAX_NAMES = 5  # in a note
 _MUCH = 0.05  # share of the step from which on a note is due: as wide as many an interval
+
+
+class EstimateOptions(TypedDict, total=False):
+    """How a step is estimated; `estimate` says what each means, and what it is if left out."""
+
+    software: TrainingSoftware | None
+    costs: CostModel | None
+    inflation: Inflation | None
+    convention: Convention
+    folded: bool
+    price_per_hour: float | None
+    network: NetworkUse
+    slow_link: float | None
+    one_more_rail: bool
 
 
 def estimate(
@@ -184,16 +199,8 @@ def estimate_draft(
     machine: Machine,
     *,
     num_ranks: int | None = None,
-    software: TrainingSoftware | None = None,
-    costs: CostModel | None = None,
-    inflation: Inflation | None = None,
-    convention: Convention = Convention.CAUSAL,
-    folded: bool = True,
-    price_per_hour: float | None = None,
-    network: NetworkUse = NetworkUse.PRIVATE,
-    slow_link: float | None = None,
-    one_more_rail: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[EstimateOptions],
 ) -> Estimate:
     """One step under a plan that may leave keys open; every legal plan that agrees is tried.
 
@@ -205,16 +212,8 @@ def estimate_draft(
         draft: what is stated.
         machine: as in `estimate`.
         num_ranks: chips to use, from which dp follows where the draft does not state it.
-        software: what runs it; the draft states what differs from what it does.
-        costs: as in `estimate`, as all that follow.
-        inflation: so too.
-        convention: so too.
-        folded: so too.
-        price_per_hour: so too.
-        network: so too.
-        slow_link: so too; of the answer's plan.
-        one_more_rail: so too.
         progress: called with plans done and plans in all.
+        options: as in `estimate`; the draft states what differs from what the software does.
 
     Raises:
         WorkloadError: if the batch is not stated, or no plan that agrees is legal for the model.
@@ -224,7 +223,7 @@ def estimate_draft(
     num_ranks = ranks_meant(draft, machine, num_ranks)
     if num_ranks is not None:
         machine = with_hosts(machine, num_ranks)
-    if software is not None:
+    if (software := options.get("software")) is not None:
         draft = replace(draft, stated={**software_draft(software).stated, **draft.stated})
     found = completions(
         draft, model, num_ranks, fits=lambda plan: _fits(_memory(model, plan, machine))
@@ -233,24 +232,13 @@ def estimate_draft(
     machine = with_hosts(machine, max(plan.num_ranks for plan in plans))
     others = []
     answer = None
-    if costs is None and network is NetworkUse.PRIVATE:
-        costs = software_costs(machine, software)
+    network = options.get("network", NetworkUse.PRIVATE)
+    if options.get("costs") is None and network is NetworkUse.PRIVATE:
+        options["costs"] = software_costs(machine, software)
     for done, plan in enumerate(plans):
-        one = estimate(
-            model,
-            plan,
-            machine,
-            software=software,
-            costs=costs,
-            inflation=inflation,
-            convention=convention,
-            folded=folded or done > 0,  # only the answer is looked into
-            price_per_hour=price_per_hour,
-            network=network,
-            slow_link=slow_link if done == 0 else None,
-            one_more_rail=one_more_rail and done == 0,
-            with_prices=done == 0,
-        )
+        if done == 1:  # only the answer is looked into
+            options = {**options, "folded": True, "slow_link": None, "one_more_rail": False}
+        one = estimate(model, plan, machine, **options, with_prices=done == 0)
         answer = answer or one
         others.append(_alternative(found, one))
         if progress is not None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.report.answer_page import answer_html as answer_html
+    from foretrace.report.answer_page import write_answer_page as write_answer_page
     from foretrace.report.answers import Answers as Answers
     from foretrace.report.answers import OptimizerSeen as OptimizerSeen
     from foretrace.report.answers import OptimizerSpan as OptimizerSpan
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
     from foretrace.report.estimate_page import write_estimate_page as write_estimate_page
     from foretrace.report.page import ReportPage as ReportPage
     from foretrace.report.page import write_page as write_page
-    from foretrace.report.risk_page import RiskPage as RiskPage
-    from foretrace.report.risk_page import risk_html as risk_html
-    from foretrace.report.risk_page import write_risk_page as write_risk_page
     from foretrace.report.risk_plot import corruption_plot as corruption_plot
     from foretrace.report.risk_plot import sweep_plot as sweep_plot
     from foretrace.report.search_plot import plan_pages as plan_pages

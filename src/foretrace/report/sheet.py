@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
 from foretrace.answer import Cell, ChartKind, Table, Unit, cell_text, number_text, readable
-from foretrace.base import NS_PER_MS, visible, written_beside
+from foretrace.base import NS_PER_MS, visible, write_whole
 from foretrace.report.document import (
     MAX_KEPT_ROWS,
     NO_BREAK_SPACE,
@@ -70,8 +70,7 @@ class Sheet:
 def write_sheet(path: Path, sheet: Sheet) -> None:
     """Write the page as one self-contained HTML file."""
     html = _environment().get_template("report.html.j2").render(_content(sheet))
-    with written_beside(path) as beside:
-        beside.write_text(html, encoding="utf-8")
+    write_whole(path, html)
 
 
 def path_spans(path: CriticalPath | None) -> PathSpans | None:

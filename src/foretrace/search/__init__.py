@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from foretrace.search.recorded import RecordedGround as RecordedGround
     from foretrace.search.recorded import recorded_space as recorded_space
     from foretrace.search.recorded import searched_recording as searched_recording
+    from foretrace.search.search import SearchOptions as SearchOptions
     from foretrace.search.search import searched as searched
     from foretrace.search.space import PlanSpace as PlanSpace
     from foretrace.search.space import plan_space as plan_space

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from foretrace.base import (
     Int64s,
     NotShownError,
     ScenarioError,
-    SweepEngine,
     WorkloadError,
     numbered_rows,
 )
@@ -36,9 +34,7 @@ from foretrace.search.constraints import Constraint
 from foretrace.search.found import PlanSearch
 from foretrace.search.grounds import NUM_LEADERS, SAMPLED_STEPS, digest
 from foretrace.search.looked import Looked
-from foretrace.search.objectives import Target
-from foretrace.search.progress import Limits, Progress
-from foretrace.search.search import searched_on
+from foretrace.search.search import SearchOptions, searched_on
 from foretrace.search.space import Listed, PlanSpace, listed, space_over
 from foretrace.search.variables import SpaceLimits
 from foretrace.whatif import (
@@ -77,14 +73,7 @@ def searched_recording(
     draft: PlanDraft,
     *,
     num_ranks: int | Sequence[int],
-    target: Target | None = None,
-    limits: Limits | None = None,
-    where: str | None = None,
-    resume: Path | None = None,
-    workers: int = 1,
-    engine: SweepEngine = SweepEngine.PROCESSES,
-    progress: Callable[[Progress], None] | None = None,
-    version: str = "",
+    options: SearchOptions | None = None,
 ) -> PlanSearch:
     """The best plan for a recorded job on so many ranks, and how much better one could be.
 
@@ -93,32 +82,15 @@ def searched_recording(
             stated: memory is known then, and what only a model knows can be searched.
         draft: what every plan of the space has. What it does not state is searched, or as recorded;
             the sequences of a step grow with the ranks.
-        num_ranks: as in `searched`, as all that follow.
-        target: so too.
-        limits: so too.
-        where: so too.
-        resume: so too.
-        workers: so too.
-        engine: so too.
-        progress: so too.
-        version: so too.
+        num_ranks: as in `searched`.
+        options: as there.
 
     Raises:
         WorkloadError: if the space is not stated well, or the recording shows no plan of it.
     """
     sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
     ground = RecordedGround(baseline, tuple(recorded_space(baseline, draft, one) for one in sizes))
-    return searched_on(
-        ground,
-        target=target,
-        limits=limits,
-        where=where,
-        resume=resume,
-        workers=workers,
-        engine=engine,
-        progress=progress,
-        version=version,
-    )
+    return searched_on(ground, options)
 
 
 def recorded_space(baseline: Baseline, draft: PlanDraft, num_ranks: int) -> PlanSpace:

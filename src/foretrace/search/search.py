@@ -39,28 +39,35 @@ _ALONE = 3  # times as long as all at once, for dimensions alone
 _OFTEN = 50  # plans between two looks at the clock while bounds are made
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How plans are searched, whatever they are of."""
+
+    target: Target = field(default_factory=Target)  # what is best
+    limits: Limits = field(default_factory=Limits)  # when to stop
+    where: str | None = None  # a constraint, as in "tp <= 8 and peak_gb < 70 and days <= 60"
+    alone: bool = False  # look for the best of each dimension alone too, all else as by default
+    resume: Path | None = None  # a file that what is found is kept in, and read from if it is there
+    workers: int = 1  # processes that simulate plans
+    engine: SweepEngine = SweepEngine.PROCESSES  # where they run
+    progress: Callable[[Progress], None] = lambda _: None  # called now and then
+    version: str = ""  # of foretrace; what another one found is not gone on with
+
+
 def searched(
     model: Transformer,
     draft: PlanDraft,
     machine: Machine,
     *,
     num_ranks: int | Sequence[int],
-    target: Target | None = None,
-    limits: Limits | None = None,
-    where: str | None = None,
+    options: SearchOptions | None = None,
     vary: Sequence[str] = (),
-    alone: bool = False,
     network: NetworkUse = NetworkUse.PRIVATE,
-    resume: Path | None = None,
     software: TrainingSoftware | None = None,
     variation: Variation | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     rules: Sequence[SubstitutionRule] = (),
-    workers: int = 1,
-    engine: SweepEngine = SweepEngine.PROCESSES,
-    progress: Callable[[Progress], None] | None = None,
-    version: str = "",
     beside: PlanDraft | None = None,
 ) -> PlanSearch:
     """The best plan of a space, and how much better one that was not simulated could be.
@@ -70,23 +77,15 @@ def searched(
         draft: what every plan of the space has; the rest is searched.
         machine: with as many chips as are asked for, or more.
         num_ranks: chips to use, or several numbers of them.
-        target: what is best; the shortest step, if left out.
-        limits: when to stop; after two minutes, or at a gap of 1 %, if left out.
-        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70 and days <= 60".
+        options: the shortest step, sought for two minutes or to a gap of 1 %, if left out.
         vary: more variables to search, of `MORE_VARIABLES`, or all of a dimension, of `DIMENSIONS`.
-        alone: look for the best of each dimension alone too, all else as by default.
         network: as in `estimate`, of plans that are simulated kernel by kernel.
-        resume: a file that what is found is kept in, and read from if it is there.
         software: what runs it.
         variation: how times vary, for the longest of steps; as `risk steps`, if left out.
         costs: as in `estimate`.
         inflation: so too.
         rules: of substitution, whose kernels take the place of those that are there where they
             are faster.
-        workers: processes that simulate plans.
-        engine: where they run.
-        progress: called now and then.
-        version: of foretrace; what another one found is not gone on with.
         beside: a plan that the best is held beside; what it leaves open is completed.
 
     Raises:
@@ -109,68 +108,28 @@ def searched(
         network=network,
         rules=tuple(rules),
     )
-    return searched_on(
-        ground,
-        alone=alone,
-        target=with_links(target or Target(), machine),
-        limits=limits,
-        where=where,
-        resume=resume,
-        workers=workers,
-        engine=engine,
-        progress=progress,
-        version=version,
-        beside=None if beside is None else complete(beside, model, sizes[0]),
-    )
+    options = options or SearchOptions()
+    options = replace(options, target=with_links(options.target, machine))
+    own = None if beside is None else complete(beside, model, sizes[0])
+    return searched_on(ground, options, beside=own)
 
 
 def searched_on(
-    ground: SearchGround,
-    *,
-    alone: bool = False,
-    target: Target | None = None,
-    limits: Limits | None = None,
-    where: str | None = None,
-    resume: Path | None = None,
-    workers: int = 1,
-    engine: SweepEngine = SweepEngine.PROCESSES,
-    progress: Callable[[Progress], None] | None = None,
-    version: str = "",
-    beside: Plan | None = None,
+    ground: SearchGround, options: SearchOptions | None = None, *, beside: Plan | None = None
 ) -> PlanSearch:
     """The best plan of a ground's spaces.
 
     Args:
         ground: plans, their bounds, and how one is simulated.
-        alone: as in `searched`, as all that follow.
-        target: so too.
-        limits: so too.
-        where: so too.
-        resume: so too.
-        workers: so too.
-        engine: so too.
-        progress: so too.
-        version: so too.
+        options: as in `searched`.
         beside: a complete plan that the best is held beside.
 
     Raises:
         WorkloadError: as `searched`.
     """
-    wanted = None if where is None else Constraint.of(where)
-    search = _Search(
-        ground,
-        alone=alone,
-        target=replace(target or Target(), promises=wanted.promises if wanted else ()),
-        limits=limits or Limits(),
-        wanted=wanted,
-        progress=progress or (lambda _: None),
-        workers=workers,
-        version=version,
-        beside=beside,
-    )
-    with mapped(workers, engine) as over:
-        search.over = over
-        return search.found(resume)
+    options = options or SearchOptions()
+    with mapped(options.workers, options.engine) as over:
+        return _Search(ground, options, beside, over).found()
 
 
 @dataclass
@@ -178,29 +137,31 @@ class _Search:
     """One search, and what it is about."""
 
     ground: SearchGround
-    alone: bool = field(kw_only=True)
-    target: Target = field(kw_only=True)
-    limits: Limits = field(kw_only=True)
-    wanted: Constraint | None = field(kw_only=True)
-    progress: Callable[[Progress], None] = field(kw_only=True)
-    workers: int = field(kw_only=True)
-    version: str = field(kw_only=True)
-    beside: Plan | None = field(kw_only=True)
+    options: SearchOptions
+    beside: Plan | None
+    over: Mapper
+    wanted: Constraint | None = field(init=False)
+    target: Target = field(init=False)
     state: SearchState = field(init=False)
-    over: Mapper = field(init=False)
     listed: Listed = field(init=False)
     refused: dict[int, str] = field(init=False, default_factory=dict)  # when simulated
     freed: dict[str, list[int]] = field(init=False, default_factory=dict)  # plans, by dimension
     kernels: dict[int, Looked] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = self.options.where
+        self.wanted = None if where is None else Constraint.of(where)
+        promises = self.wanted.promises if self.wanted else ()
+        self.target = replace(self.options.target, promises=promises)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Those that can run and fit."""
         return self.listed.plans
 
-    def found(self, resume: Path | None) -> PlanSearch:
+    def found(self) -> PlanSearch:
         """The answer, as far as time allows."""
-        clock = SearchClock(self.limits)
+        clock, resume = SearchClock(self.options.limits), self.options.resume
         self.listed = self._listed(clock)
         if not self.plans:
             raise self.listed.nothing(self.refused.values(), self.ground.names)
@@ -208,7 +169,7 @@ class _Search:
             resume,
             {}
             if resume is None
-            else asked(self.ground, self.plans, self.wanted, version=self.version),
+            else asked(self.ground, self.plans, self.wanted, version=self.options.version),
         ) as self.state:
             return self._found(clock)
 
@@ -221,7 +182,7 @@ class _Search:
                 chosen = worse.pop(0)
                 stopped = self._best_first(chosen, clock, history)
             self._ends_of_front(clock)
-            if self.alone:
+            if self.options.alone:
                 self._each_alone(chosen, clock)
         return self._answer(chosen, clock, stopped, tuple(history))
 
@@ -252,7 +213,7 @@ class _Search:
         total = sum(one.num_combinations for one in self.ground.spaces)
 
         def told(seen: int) -> bool:
-            self.progress(Progress(Rung.LISTED, seen, total))
+            self.options.progress(Progress(Rung.LISTED, seen, total))
             return not clock.is_over
 
         return self.ground.listed(self.wanted, told)
@@ -287,7 +248,7 @@ class _Search:
             gap = 1.0 if best is None else max(1 - heap[0][0] / best[0], 0.0)
             if best is not None:
                 self._told(history, clock, best[1], gap=gap, left=len(heap))
-            if gap <= self.limits.gap:
+            if gap <= self.options.limits.gap:
                 return Stopped.EXHAUSTED if gap == 0 else Stopped.GAP
             if clock.is_over:
                 if best is None:
@@ -313,8 +274,8 @@ class _Search:
     def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
         """Plans to simulate: as many as there are processes, of those with the lowest bounds."""
         found: list[int] = []
-        enough = math.inf if best is None else best[0] * (1 - self.limits.gap)
-        while heap and len(found) < self.workers and heap[0][0] < enough:
+        enough = math.inf if best is None else best[0] * (1 - self.options.limits.gap)
+        while heap and len(found) < self.options.workers and heap[0][0] < enough:
             plan = heapq.heappop(heap)[1]
             if self.state.known(RUN, plan) is None:
                 self.state.tell(RUN, plan, self.ground.run_ns(self.plans[plan]))
@@ -363,7 +324,7 @@ class _Search:
         heap: list[tuple[float, int]] = []
         for at, plan in enumerate(chosen):
             if at % _OFTEN == 0:
-                self.progress(Progress(Rung.BOUNDED, at, len(chosen)))
+                self.options.progress(Progress(Rung.BOUNDED, at, len(chosen)))
                 if clock.is_over:
                     self._in_haste(chosen, max(at, 1))
                     return None
@@ -386,7 +347,7 @@ class _Search:
         moment = SearchMoment(clock.spent_s, best_ns, gap)
         if not history or (history[-1].best_ns, history[-1].gap) != (best_ns, gap):
             history.append(moment)
-        self.progress(Progress(Rung.SIMULATED, simulated, simulated + left, best_ns, gap))
+        self.options.progress(Progress(Rung.SIMULATED, simulated, simulated + left, best_ns, gap))
 
     def _in_haste(self, chosen: Sequence[int], num_bounded: int) -> None:
         """Simulate the plan assumed and that with the lowest bound, where time is over before."""
@@ -406,7 +367,7 @@ class _Search:
         state, times = self.state, self._times(chosen)
         if not times:
             raise self.listed.nothing(self.refused.values(), self.ground.names)
-        self.progress(Progress(Rung.LEADERS, 0, 1))
+        self.options.progress(Progress(Rung.LEADERS, 0, 1))
         self._closely(chosen)
         leaders = sorted(self.kernels.values(), key=self._order)[:NUM_LEADERS]
         best = leaders[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from foretrace.base import WorkloadError, written_beside
+from foretrace.base import WorkloadError, write_whole
 
 QUICK, RUN, UNITS, P95 = "quick_ns", "run_ns", "unit_ns", "p95_ns"
 _VERSION = 2
@@ -65,8 +65,7 @@ def kept_state(path: Path | None, question: Mapping[str, object]) -> Iterator[Se
     if path.is_file() and path.stat().st_size:
         _read(path, asked, state)
     else:
-        with written_beside(path) as beside:
-            beside.write_text(json.dumps(asked) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(asked) + "\n")
     with path.open("a", encoding="utf-8") as file:
         state.file = file
         yield state
@@ -96,8 +95,7 @@ def _read(path: Path, asked: Mapping[str, object], state: SearchState) -> None:
         rung, plan, time_ns = _told(line, f"{path}, line {number}")
         state.found[rung][plan] = time_ns
     if len(whole) < len(lines):  # so that what is cut short is not gone on with
-        with written_beside(path) as beside:
-            beside.write_text("".join(whole), encoding="utf-8")
+        write_whole(path, "".join(whole))
 
 
 def _told(line: str, where: str) -> tuple[str, int, int]:

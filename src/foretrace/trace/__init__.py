@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from foretrace.trace.ingest import load_traces as load_traces
     from foretrace.trace.ingest import read_traces as read_traces
     from foretrace.trace.meta import KEPT_OF_CUT as KEPT_OF_CUT
+    from foretrace.trace.others import FlightDump as FlightDump
+    from foretrace.trace.others import FlightEntry as FlightEntry
     from foretrace.trace.ranks import rank_in_name as rank_in_name
     from foretrace.trace.remote import local_copies as local_copies
     from foretrace.trace.runtime import RuntimeRole as RuntimeRole

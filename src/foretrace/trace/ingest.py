@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from foretrace.base import TraceError
 from foretrace.trace import formats
@@ -45,51 +45,35 @@ Loaded = TypeVar("Loaded", Trace, ChakraTrace)
 _MAX_THREADS = 12
 
 
+class ReadingOptions(TypedDict, total=False):
+    """What of a run is read, and how."""
+
+    ranks: Collection[int] | None  # only these; all, if left out
+    steps: Collection[str | int] | None  # so too, by name or number of their marks
+    cache_folder: Path | None  # where parsed columns are kept; nowhere, if left out
+    max_cache_bytes: int  # what that folder may hold; what was used longest ago goes first
+    workers: int | None  # files read at the same time; the number of cores, if left out
+    progress: Progress | None  # called with files done and files in all
+
+
 def load_traces(
-    paths: Iterable[str | Path] | str | Path,
-    *,
-    ranks: Collection[int] | None = None,
-    steps: Collection[str | int] | None = None,
-    cache_folder: Path | None = None,
-    max_cache_bytes: int = DEFAULT_MAX_BYTES,
-    workers: int | None = None,
-    progress: Progress | None = None,
+    paths: Iterable[str | Path] | str | Path, **options: Unpack[ReadingOptions]
 ) -> tuple[Trace, ...]:
     """The traces of one run, one per rank, by rank.
 
     Args:
         paths: files, globs and folders, as `discover` takes them.
-        ranks: only these; all, if left out.
-        steps: only these, by name or number of their marks; all, if left out.
-        cache_folder: where parsed columns are kept; nowhere, if left out.
-        max_cache_bytes: what that folder may hold; what was used longest ago goes first.
-        workers: files read at the same time; the number of cores, if left out.
-        progress: called with files done and files in all.
+        options: what of them.
 
     Raises:
         TraceError: if a file cannot be read, two are of one rank or of different runs, or a
             rank or step that was asked for is not there.
     """
-    return _profiles(
-        discover(paths),
-        ranks=ranks,
-        steps=steps,
-        cache_folder=cache_folder,
-        max_cache_bytes=max_cache_bytes,
-        workers=workers,
-        progress=progress,
-    )
+    return _profiles(discover(paths), **options)
 
 
 def load_run(
-    paths: Iterable[str | Path] | str | Path,
-    *,
-    ranks: Collection[int] | None = None,
-    steps: Collection[str | int] | None = None,
-    cache_folder: Path | None = None,
-    max_cache_bytes: int = DEFAULT_MAX_BYTES,
-    workers: int | None = None,
-    progress: Progress | None = None,
+    paths: Iterable[str | Path] | str | Path, **options: Unpack[ReadingOptions]
 ) -> tuple[Trace, ...] | tuple[ChakraTrace, ...]:
     """The run in these files, whatever their format; the arguments are those of `load_traces`.
 
@@ -99,27 +83,19 @@ def load_run(
     """
     found = discover(paths, (*formats.PROFILES, *formats.GRAPHS))
     if found.format in formats.GRAPHS:
-        return _graphs(found, ranks=ranks, steps=steps)
-    return _profiles(
-        found,
-        ranks=ranks,
-        steps=steps,
-        cache_folder=cache_folder,
-        max_cache_bytes=max_cache_bytes,
-        workers=workers,
-        progress=progress,
-    )
+        return _graphs(found, ranks=options.get("ranks"), steps=options.get("steps"))
+    return _profiles(found, **options)
 
 
 def _profiles(
     found: FoundFiles,
     *,
-    ranks: Collection[int] | None,
-    steps: Collection[str | int] | None,
-    cache_folder: Path | None,
-    max_cache_bytes: int,
-    workers: int | None,
-    progress: Progress | None,
+    ranks: Collection[int] | None = None,
+    steps: Collection[str | int] | None = None,
+    cache_folder: Path | None = None,
+    max_cache_bytes: int = DEFAULT_MAX_BYTES,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Trace, ...]:
     chosen = found.paths if ranks is None else _of_ranks(found.paths, ranks)
     traces = ranked(

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from foretrace.capture import captured
+from foretrace.capture import capture
 from foretrace.estimate import estimate
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram, work_of
@@ -69,7 +69,7 @@ def model() -> Transformer:
 
 @pytest.fixture(scope="module")
 def program() -> ModuleProgram:
-    return captured(Llama(LAYERS, sizes=SIZES, tokens=TOKENS), tokens_and_answers(tokens=TOKENS))
+    return capture(Llama(LAYERS, sizes=SIZES, tokens=TOKENS), tokens_and_answers(tokens=TOKENS))
 
 
 def names(block: Block) -> Counter[str]:
@@ -164,7 +164,7 @@ def test_flops_per_token_are_the_zoo_s_but_for_the_diagonal(program: ModuleProgr
 def test_divided_layers_exchange_what_the_zoo_s_do() -> None:
     # With one head of keys a rank PyTorch repeats it without a copy; so two of them.
     sizes = (1024, 16, 8, 2816, 4096)
-    divided = captured(
+    divided = capture(
         Llama(1, sizes=sizes, tokens=TOKENS),
         tokens_and_answers(tokens=TOKENS),
         tensor=4,

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from foretrace.base import WorkloadError
-from foretrace.capture import captured
+from foretrace.capture import capture
 from tests.capture.module.networks import Classifier, Llama, classifier_inputs, tokens_and_answers
 
 STYLES = {"*.w[qkv]": "column", "*.wo": "row", "*.w[13]": "column", "*.w2": "row"}
@@ -19,7 +19,7 @@ STYLES = {"*.w[qkv]": "column", "*.wo": "row", "*.w[13]": "column", "*.w2": "row
 
 @pytest.mark.parametrize("way", ["dispatch", "export"])
 def test_sums_are_as_many_as_megatron_s(way: str) -> None:
-    found = captured(Llama(2), tokens_and_answers(), tensor=2, divided=STYLES, way=way)
+    found = capture(Llama(2), tokens_and_answers(), tensor=2, divided=STYLES, way=way)
 
     for layer in found.layers:
         assert [one.name for one in layer.forward if one.is_exchange] == ["all_reduce"] * 2
@@ -29,7 +29,7 @@ def test_sums_are_as_many_as_megatron_s(way: str) -> None:
 
 def test_both_ways_divide_alike() -> None:
     found = [
-        captured(Llama(2), tokens_and_answers(), tensor=2, divided=STYLES, way=way)
+        capture(Llama(2), tokens_and_answers(), tensor=2, divided=STYLES, way=way)
         for way in ("dispatch", "export")
     ]
 
@@ -51,12 +51,12 @@ def test_what_cannot_be_divided_is_an_error(
     tensor: int, styles: Mapping[str, str], message: str
 ) -> None:
     with pytest.raises(WorkloadError, match=message):
-        captured(Llama(1), tokens_and_answers(), tensor=tensor, divided=styles, way="dispatch")
+        capture(Llama(1), tokens_and_answers(), tensor=tensor, divided=styles, way="dispatch")
 
 
 def test_a_divided_module_does_not_run_for_real() -> None:
     with pytest.raises(WorkloadError, match="divided over ranks is not all there"):
-        captured(
+        capture(
             Classifier(asks=True),
             classifier_inputs(),
             tensor=2,
@@ -74,4 +74,4 @@ def test_without_pytorch_the_command_that_installs_it_is_told(
     monkeypatch.setattr(compose, "find_spec", lambda _name: None)
 
     with pytest.raises(MissingExtraError, match=r'pip install "foretrace\[torch\]"'):
-        captured(Llama(1), tokens_and_answers())
+        capture(Llama(1), tokens_and_answers())

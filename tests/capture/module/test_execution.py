@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from foretrace.base import WorkloadError
-from foretrace.capture import captured
+from foretrace.capture import capture
 from foretrace.operators import ModuleProgram, Ran
 from tests.capture.module.networks import (
     HIDDEN,
@@ -30,8 +30,8 @@ def same(program: ModuleProgram) -> ModuleProgram:
 
 
 def test_an_exported_module_runs_what_the_module_itself_runs() -> None:
-    exported = captured(Llama(), tokens_and_answers(), way="export")
-    dispatched = captured(Llama(), tokens_and_answers())
+    exported = capture(Llama(), tokens_and_answers(), way="export")
+    dispatched = capture(Llama(), tokens_and_answers())
 
     assert (exported.way, dispatched.way) == ("export", "dispatch")
     assert same(exported) == same(dispatched)
@@ -40,16 +40,16 @@ def test_an_exported_module_runs_what_the_module_itself_runs() -> None:
 def test_a_traced_module_runs_what_the_module_itself_runs() -> None:
     inputs = (torch.randn(2, 3, 64, 64), torch.zeros(2, dtype=torch.long))
 
-    traced = captured(ResNet(), inputs, way="fx")
+    traced = capture(ResNet(), inputs, way="fx")
 
-    assert same(traced) == same(captured(ResNet(), inputs, way="dispatch"))
+    assert same(traced) == same(capture(ResNet(), inputs, way="dispatch"))
 
 
 def test_what_export_refuses_runs_as_it_is() -> None:
     with pytest.raises(WorkloadError, match=r"torch\.export: RuntimeError: Found .*Output"):
-        captured(Classifier(asks=False), classifier_inputs(), way="export")
+        capture(Classifier(asks=False), classifier_inputs(), way="export")
 
-    found = captured(Classifier(asks=False), classifier_inputs())
+    found = capture(Classifier(asks=False), classifier_inputs())
 
     assert (found.way, found.notes[0][:9]) == ("dispatch", "no rule k")
 
@@ -68,7 +68,7 @@ class OnlyExported(nn.Module):
 
 
 def test_where_the_module_itself_fails_its_export_is_taken_and_the_reason_told() -> None:
-    found = captured(OnlyExported(), torch.ones(4, 8))
+    found = capture(OnlyExported(), torch.ones(4, 8))
 
     assert found.way == "export"
     assert "running it without memory: RuntimeError: Tensor.item() cannot" in found.notes[0]
@@ -76,7 +76,7 @@ def test_where_the_module_itself_fails_its_export_is_taken_and_the_reason_told()
 
 
 def test_where_values_decide_the_module_runs_for_real() -> None:
-    found = captured(Classifier(asks=True), classifier_inputs())
+    found = capture(Classifier(asks=True), classifier_inputs())
 
     assert found.way == "run"
     assert "Tensor.item() cannot be called on meta tensors" in found.notes[0]
@@ -88,7 +88,7 @@ def test_values_of_small_whole_numbers_are_carried_along() -> None:
     whole = {**inputs, "attention_mask": torch.ones(2, 16, dtype=torch.long)}
     holes = {**inputs, "attention_mask": torch.zeros(2, 16, dtype=torch.long)}
 
-    plain, padded = (captured(Classifier(asks=True), each) for each in (whole, holes))
+    plain, padded = (capture(Classifier(asks=True), each) for each in (whole, holes))
 
     assert (plain.way, padded.way) == ("dispatch", "dispatch")
     assert [one.name for one in added(padded, plain)] == ["aten::mul"]
@@ -118,7 +118,7 @@ class Counting(nn.Module):
 
 
 def test_values_that_change_in_place_are_followed() -> None:
-    found = captured(Counting(by_draw=False), torch.ones(4, 8))
+    found = capture(Counting(by_draw=False), torch.ones(4, 8))
 
     assert found.way == "dispatch"
     assert any(one.name == "aten::exp" for one in found.layers[0].forward)
@@ -126,7 +126,7 @@ def test_values_that_change_in_place_are_followed() -> None:
 
 def test_values_that_are_drawn_are_not_known() -> None:
     with pytest.raises(WorkloadError, match="cannot be called on meta tensors"):
-        captured(Counting(by_draw=True), torch.ones(4, 8), way="dispatch")
+        capture(Counting(by_draw=True), torch.ones(4, 8), way="dispatch")
 
 
 def test_where_values_decide_and_there_are_none_the_reasons_are_told() -> None:
@@ -136,22 +136,22 @@ def test_where_values_decide_and_there_are_none_the_reasons_are_told() -> None:
     with pytest.raises(
         WorkloadError, match=r"without memory: .*torch\.export: .*for real: .*have no values"
     ):
-        captured(module, inputs)
+        capture(module, inputs)
 
 
 def test_a_module_that_fails_is_an_error_with_its_reason() -> None:
     with pytest.raises(WorkloadError, match="must have same reduction dim"):
-        captured(nn.Linear(4, 4), torch.randn(2, 5), way="dispatch")
+        capture(nn.Linear(4, 4), torch.randn(2, 5), way="dispatch")
 
 
 def test_a_module_without_gradients_is_an_error() -> None:
     with pytest.raises(WorkloadError, match="nothing that it returns has a gradient"):
-        captured(nn.ReLU(), torch.randn(2, 5), way="dispatch")
+        capture(nn.ReLU(), torch.randn(2, 5), way="dispatch")
 
 
 def test_an_unknown_way_is_an_error() -> None:
     with pytest.raises(WorkloadError, match="choose one of dispatch, export, fx, run"):
-        captured(nn.Linear(4, 4), torch.randn(2, 4), way="guess")
+        capture(nn.Linear(4, 4), torch.randn(2, 4), way="guess")
 
 
 def test_the_user_s_module_is_left_as_it_is() -> None:
@@ -159,7 +159,7 @@ def test_the_user_s_module_is_left_as_it_is() -> None:
     before = {name: (id(one), one.clone()) for name, one in module.named_parameters()}
     module.output.weight.grad = torch.ones_like(module.output.weight)
 
-    captured(module, tokens_and_answers(), way="dispatch")
+    capture(module, tokens_and_answers(), way="dispatch")
 
     for name, one in module.named_parameters():
         assert id(one) == before[name][0]
@@ -172,7 +172,7 @@ def test_gradients_of_the_user_s_module_survive_a_run_for_real() -> None:
     module = Classifier(asks=True)
     module.last.bias.grad = torch.ones(50)
 
-    captured(module, classifier_inputs(), way="run")
+    capture(module, classifier_inputs(), way="run")
 
     assert torch.equal(module.last.bias.grad, torch.ones(50))
     assert module.last.weight.grad is None
@@ -180,7 +180,7 @@ def test_gradients_of_the_user_s_module_survive_a_run_for_real() -> None:
 
 def test_pytorch_itself_is_left_as_it_is() -> None:
     query = torch.randn(1, 2, 8, 16, device="meta", dtype=torch.bfloat16)
-    captured(Llama(), tokens_and_answers(), way="dispatch")
+    capture(Llama(), tokens_and_answers(), way="dispatch")
 
     with warnings.catch_warnings(), torch.utils.flop_counter.FlopCounterMode(display=False) as seen:
         nn.functional.scaled_dot_product_attention(query, query, query)
@@ -194,7 +194,7 @@ def test_a_llama_of_70b_takes_no_memory_and_is_complete() -> None:
     with torch.device("meta"):
         module, inputs = Llama(80, sizes=sizes, tokens=8192), tokens_and_answers(tokens=8192)
 
-    found = captured(module, inputs)
+    found = capture(module, inputs)
 
     assert found.num_parameters == 70_553_706_496  # as Llama 3 70B is published
     assert (found.num_layers, found.sequence) == (80, 8192)
@@ -225,7 +225,7 @@ class WithOwnFunction(nn.Module):
 
 
 def test_functions_of_the_user_s_own_are_seen_both_ways() -> None:
-    found = captured(WithOwnFunction(), torch.randn(3, HIDDEN), way="dispatch")
+    found = capture(WithOwnFunction(), torch.randn(3, HIDDEN), way="dispatch")
 
     assert [one.name for one in found.layers[0].forward] == [
         "aten::addmm",
@@ -259,7 +259,7 @@ class WithOwnOperator(nn.Module):
 
 @pytest.mark.parametrize("way", ["export", "dispatch"])
 def test_operators_of_the_user_s_own_are_listed_and_count_what_passes_through(way: str) -> None:
-    found = captured(WithOwnOperator(), torch.randn(4, 8), way=way)
+    found = capture(WithOwnOperator(), torch.randn(4, 8), way=way)
 
     assert any("foretrace_tests::scan (1x)" in note for note in found.notes)
     moved = [one for one in found.layers[0].forward if one.label.endswith("scan")]

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from foretrace.capture import captured
+from foretrace.capture import capture
 from foretrace.capture.module.kernels import as_on_a_gpu
 from foretrace.capture.module.without_memory import (
     module_without_memory,
@@ -81,7 +81,7 @@ def test_flops_are_those_of_pytorch_s_counter(case: Any, way: str) -> None:
     module, inputs = case()
     forward, both = counted(module, inputs)
 
-    found = captured(module, inputs, way=way)
+    found = capture(module, inputs, way=way)
 
     own = found.product_flops(is_backward=False) + masked_flops(found, is_backward=False)
     back = found.product_flops(is_backward=True) + masked_flops(found, is_backward=True)
@@ -93,7 +93,7 @@ def test_flops_of_a_module_that_returns_what_export_refuses_are_counted_too() ->
     module, inputs = Classifier(asks=False), classifier_inputs()
     forward, both = counted(module, inputs)
 
-    found = captured(module, inputs)
+    found = capture(module, inputs)
 
     assert found.product_flops(is_backward=False) == forward
     assert found.product_flops(is_backward=True) == both - forward

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch
 from torch import nn
 
-from foretrace.capture import captured
+from foretrace.capture import capture
 from foretrace.capture.module.grouped import batched_signature
 from foretrace.operators import work_of
 
@@ -64,7 +64,7 @@ def test_experts_products_are_counted_and_fills_read_nothing() -> None:
     tokens = torch.zeros(ROWS, INNER, dtype=torch.bfloat16)
     ends = torch.tensor([2, 4, ROWS], dtype=torch.int32)
 
-    found = captured(Experts(), (tokens, ends))
+    found = capture(Experts(), (tokens, ends))
 
     assert found.product_flops(is_backward=False) == WORK
     assert found.product_flops(is_backward=True) == WORK  # tokens need no gradient

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from foretrace.base import WorkloadError
-from foretrace.capture import captured
+from foretrace.capture import capture
 from foretrace.operators import ModuleProgram, parsed_shapes
 from tests.capture.module.networks import (
     HIDDEN,
@@ -25,7 +25,7 @@ from tests.capture.module.networks import (
 
 
 def llama(**settings: bool) -> ModuleProgram:
-    return captured(Llama(3, **settings), tokens_and_answers(2), way="dispatch")  # type: ignore[arg-type]
+    return capture(Llama(3, **settings), tokens_and_answers(2), way="dispatch")  # type: ignore[arg-type]
 
 
 def test_modules_with_numbers_are_layers_in_the_order_in_which_they_run() -> None:
@@ -46,14 +46,14 @@ def test_every_operator_is_in_one_part() -> None:
         for way in ("forward", "backward")
     )
 
-    whole = captured(Llama(3), tokens_and_answers(2), way="dispatch", layers="tok")
+    whole = capture(Llama(3), tokens_and_answers(2), way="dispatch", layers="tok")
 
     assert forward == sum(len(part.forward) for part in whole.all_parts)
     assert backward == sum(len(part.backward) for part in whole.all_parts)
 
 
 def test_layers_of_several_lists_follow_each_other() -> None:
-    found = captured(
+    found = capture(
         ResNet(), (torch.randn(2, 3, 64, 64), torch.zeros(2, dtype=torch.long)), way="dispatch"
     )
 
@@ -61,7 +61,7 @@ def test_layers_of_several_lists_follow_each_other() -> None:
 
 
 def test_a_model_without_layers_is_one_part() -> None:
-    found = captured(Recommender(), recommender_inputs(), way="dispatch")
+    found = capture(Recommender(), recommender_inputs(), way="dispatch")
 
     assert (len(found.layers), found.before, found.behind) == (1, None, None)
     assert found.num_parameters == sum(one.numel() for one in Recommender().parameters())
@@ -69,7 +69,7 @@ def test_a_model_without_layers_is_one_part() -> None:
 
 
 def test_a_pattern_names_layers() -> None:
-    found = captured(Llama(2), tokens_and_answers(), way="dispatch", layers="layers.*.feed_forward")
+    found = capture(Llama(2), tokens_and_answers(), way="dispatch", layers="layers.*.feed_forward")
 
     assert [part.path for part in found.layers] == [
         "layers.0.feed_forward",
@@ -79,7 +79,7 @@ def test_a_pattern_names_layers() -> None:
 
 def test_a_pattern_that_names_nothing_is_an_error() -> None:
     with pytest.raises(WorkloadError, match=r"no module that runs is called 'h\.\*'"):
-        captured(Llama(1), tokens_and_answers(), way="dispatch", layers="h.*")
+        capture(Llama(1), tokens_and_answers(), way="dispatch", layers="h.*")
 
 
 class Looped(nn.Module):
@@ -97,14 +97,14 @@ class Looped(nn.Module):
 
 @pytest.mark.parametrize("way", ["dispatch", "export"])
 def test_a_layer_that_runs_again_is_one_more_layer_without_parameters(way: str) -> None:
-    found = captured(Looped(), torch.randn(2, 8), way=way)
+    found = capture(Looped(), torch.randn(2, 8), way=way)
 
     assert [len(part.forward) for part in found.layers] == [2, 2, 2]
     assert [part.num_parameters for part in found.layers] == [72, 0, 0]
 
 
 def test_gradients_that_no_earlier_part_waits_for_are_weights_gradients() -> None:
-    found = captured(Llama(3), tokens_and_answers(3), way="dispatch")
+    found = capture(Llama(3), tokens_and_answers(3), way="dispatch")
 
     layer = found.layers[1]
     products = [one for one in layer.backward if one.name == "aten::mm"]
@@ -171,7 +171,7 @@ def test_what_a_layer_keeps_is_what_autograd_saves() -> None:
     data = module.tok(tokens).detach().requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layer(data, module.angles)
-    found = captured(module, (tokens, answers), way="dispatch").layers[0]
+    found = capture(module, (tokens, answers), way="dispatch").layers[0]
 
     # A GPU's attention saves its statistics in another shape than a CPU's, and seeds.
     assert found.kept_bytes == pytest.approx(sum(saved.values()), rel=0.01)
@@ -181,7 +181,7 @@ def test_frozen_parameters_are_noted() -> None:
     module = Llama(2)
     module.tok.weight.requires_grad = False
 
-    found = captured(module, tokens_and_answers(), way="dispatch")
+    found = capture(module, tokens_and_answers(), way="dispatch")
 
     assert any(note.startswith("1 parameters are not trained") for note in found.notes)
     assert found.before is not None
@@ -203,7 +203,7 @@ class Wrapped(nn.Module):
 
 
 def test_layers_are_known_by_their_modules() -> None:
-    found = captured(Wrapped(), torch.randn(2, 8))
+    found = capture(Wrapped(), torch.randn(2, 8))
 
     assert [part.path for part in found.layers] == ["layers.0", "layers.1"]
     assert [len(part.forward) for part in found.layers] == [2, 2]

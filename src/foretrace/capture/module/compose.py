@@ -1,12 +1,13 @@
-"""`captured`: any `torch.nn.Module` and its inputs become a `ModuleProgram`."""
+"""`capture`: a module, or what a function of a file of the user's makes, as a `ModuleProgram`."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import MissingExtraError, WorkloadError
+from foretrace.base import MissingExtraError, ModelError, WorkloadError, function_named
 from foretrace.capture.module.divided import divide
 from foretrace.capture.module.execution import ModuleCall, ran
 from foretrace.capture.module.parts import cut
@@ -16,14 +17,14 @@ from foretrace.operators import ModuleProgram
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
 _TOKEN_DIMENSIONS = 2  # batch and tokens
+_KEYS = ("loss", "layers", "divided", "name")  # of a mapping that a factory returns
 
 
-def captured(
-    module: nn.Module,
-    inputs: torch.Tensor | Sequence[Any] | Mapping[str, Any],
+def capture(
+    module: torch.nn.Module | str,
+    inputs: torch.Tensor | Sequence[Any] | Mapping[str, Any] | None = None,
     *,
     loss: Callable[[Any], Any] | None = None,
     layers: str | None = None,
@@ -32,14 +33,14 @@ def captured(
     way: str | None = None,
     name: str | None = None,
 ) -> ModuleProgram:
-    """The operators that a module runs for one microbatch, forward and backward.
+    """What a PyTorch module runs for one microbatch, for `estimate` in place of a model.
 
-    Nothing is computed and no memory is taken, unless values of tensors decide what runs. The
-    module is left as it is.
+    Nothing is computed and no memory is taken, unless values of tensors decide what runs: a module
+    on the device "meta" may be of any size. The module is left as it is.
 
     Args:
-        module: on any device, "meta" too, and of any size.
-        inputs: of one microbatch: one tensor, or a sequence or a mapping of arguments.
+        module: any module; or "package.file:function", which makes module and inputs.
+        inputs: of one microbatch: a tensor, or a sequence or a mapping of arguments.
         loss: of what the module returns; without, its own `loss`, or the sum of what it returns.
         layers: pattern of the names of modules that are layers, as "model.layers.*"; those with
             numbered names if left out.
@@ -52,9 +53,11 @@ def captured(
         MissingExtraError: if PyTorch is not installed.
         WorkloadError: if the module cannot be captured, or divided as asked.
     """
+    if isinstance(module, str):
+        return program_of(module, tensor=tensor, way=way)
     require_torch_for_modules()
     _check_ranks(tensor)
-    args, kwargs = _arguments(inputs)
+    args, kwargs = _arguments(() if inputs is None else inputs)
     given = ModuleCall(module_without_memory(module), module, args, kwargs, loss, tensor > 1)
     divide(given.module, tensor, divided or {})
     run = ran(given, way)
@@ -72,6 +75,75 @@ def captured(
         tensor=tensor,
         notes=(*run.notes, *found.notes),
     )
+
+
+def program_of(
+    named: str,
+    *,
+    micro_batch: int | None = None,
+    sequence: int | None = None,
+    tensor: int = 1,
+    way: str | None = None,
+) -> ModuleProgram:
+    """What the module runs that a function makes.
+
+    The function is called on the device "meta", so that no memory is taken. It is given
+    `micro_batch` and `sequence`, where it takes arguments of these names, and returns the module
+    and its inputs, or a mapping with `module`, `inputs` and what else `capture` takes.
+
+    Args:
+        named: "package.file:function", or "path/to/file.py:function".
+        micro_batch: samples of a microbatch; the function's own default if left out.
+        sequence: tokens of a sample; likewise.
+        tensor: ranks that linear layers are divided over.
+        way: of `capture`.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        WorkloadError: if there is no such function, it fails, or returns something else.
+    """
+    require_torch_for_modules()
+    import torch  # on demand: an optional dependency
+
+    factory = function_named(named)
+    sizes = {"micro_batch": micro_batch, "sequence": sequence}
+    given = _accepted(factory, {key: one for key, one in sizes.items() if one is not None})
+    try:
+        with torch.device("meta"):
+            made = factory(**given)
+    except ModelError:
+        raise
+    except Exception as err:  # whatever a user's function raises
+        raise WorkloadError(
+            f"{named} fails with {type(err).__name__}: {err}; it is called with "
+            f"{given or 'nothing'} on the device 'meta', where tensors have no values"
+        ) from err
+    module, inputs, more = _parts(named, made)
+    return capture(module, inputs, tensor=tensor, way=way, **more)
+
+
+def _parts(named: str, made: object) -> tuple[Any, Any, dict[str, Any]]:
+    if isinstance(made, tuple) and len(made) == 2:  # noqa: PLR2004  module and inputs
+        return made[0], made[1], {}
+    if isinstance(made, Mapping) and {"module", "inputs"} <= set(made):
+        unknown = sorted(set(map(str, made)) - {"module", "inputs", *_KEYS})
+        if not unknown:
+            return made["module"], made["inputs"], {key: made[key] for key in _KEYS if key in made}
+        raise WorkloadError(
+            f"{named} returns {unknown[0]!r}, which is not known: return module, inputs and, of "
+            f"{', '.join(_KEYS)}, what you like"
+        )
+    raise WorkloadError(
+        f"{named} returns {type(made).__name__}: expected is a module and its inputs, or a mapping "
+        "with 'module' and 'inputs'"
+    )
+
+
+def _accepted(factory: Callable[..., Any], sizes: dict[str, int]) -> dict[str, int]:
+    """Of the sizes, those that the function takes."""
+    takes = inspect.signature(factory).parameters
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+    return {key: one for key, one in sizes.items() if takes_all or key in takes}
 
 
 def require_torch_for_modules() -> None:

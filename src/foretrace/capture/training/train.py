@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor, distributed, nn
 
-from foretrace.base import written_beside
+from foretrace.base import write_whole
 from foretrace.capture.recorder import record
 from foretrace.capture.training.data_parallel import replicated
 from foretrace.capture.training.model import Stage
@@ -61,8 +61,7 @@ def train(task: Task, rank: int) -> None:
         ends_ns.append(trainer.now_ns())
     _record(trainer, task)
     times = Times(rank=rank, end_ns=tuple(ends_ns), loss=trainer.loss)
-    with written_beside(times_path(task, rank)) as beside:
-        beside.write_bytes(msgspec.json.encode(times))
+    write_whole(times_path(task, rank), msgspec.json.encode(times))
 
 
 def _record(trainer: _Trainer, task: Task) -> None:

@@ -9,7 +9,7 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.cost.substitutes.contractions import ContractionStep as ContractionStep
     from foretrace.cost.substitutes.contractions import contraction_steps as contraction_steps
-    from foretrace.cost.substitutes.described import described_costs as described_costs
+    from foretrace.cost.substitutes.contractions import described_costs as described_costs
     from foretrace.cost.substitutes.fast_products import FastScheme as FastScheme
     from foretrace.cost.substitutes.rule import AddedOperator as AddedOperator
     from foretrace.cost.substitutes.rule import Offer as Offer

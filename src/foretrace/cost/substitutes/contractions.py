@@ -1,4 +1,4 @@
-"""Contractions of tensors: the order of products, their sizes, and the copies that they need.
+"""Operators that somebody described by indices, and contractions of tensors by products and copies.
 
 A contraction of two tensors is a matrix product once its indices are put into groups. A library's
 product wants each group to lie together, which a transposed copy sees to (TTGT); a product that
@@ -18,8 +18,10 @@ from foretrace.answer import Plain
 from foretrace.base import FORMAT_BY_NAME, ModelError
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.memory_bound import Access
+from foretrace.cost.model import Costs
 from foretrace.cost.signatures import GEMM, MOVEMENT, Operation
 from foretrace.cost.tables import LIBRARY
+from foretrace.operators import IndexedOperator
 
 _READ_AND_WRITTEN = 2
 _MOST_EXACT = 6  # tensors of which every order is tried; of more, the cheapest pair goes first
@@ -144,3 +146,27 @@ def _lies_together(
         for group in groups
     )
     return text in {batch + sides[0] + sides[1], batch + sides[1] + sides[0]}
+
+
+def described_costs(operator: IndexedOperator, kernels: FittedKernels) -> Costs:
+    """One row of an operator's: a product by its model; else the longer of traffic and arithmetic.
+
+    A kernel of one's own may be slower than either; it is not faster.
+    """
+    dtype = next(iter(operator.formats.values()))
+    sizes = operator.product_sizes
+    if sizes is not None and kernels.chip.peak_flops_per_ns(dtype) is not None:
+        return kernels.operation_costs([Operation(GEMM, LIBRARY, dtype, sizes)])
+    stream = (operator.num_bytes, int(Access.STREAM))
+    costs = kernels.operation_costs([Operation(MOVEMENT, "stream", dtype, stream)])
+    is_wide = FORMAT_BY_NAME[dtype].num_bytes > FORMAT_BY_NAME["fp32"].num_bytes
+    peak = kernels.chip.peak_flops_per_ns(dtype if is_wide else "fp32", on_matrix_units=False)
+    least_ns = round(operator.flops / peak) if peak else 0
+    return Costs(
+        duration_ns=np.maximum(costs.duration_ns, least_ns),
+        low_ns=np.maximum(costs.low_ns, least_ns),
+        high_ns=np.maximum(costs.high_ns, 2 * least_ns),
+        source=costs.source,
+        family=costs.family,
+        families=costs.families,
+    )

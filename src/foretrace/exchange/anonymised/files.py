@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from foretrace.base import TraceError, inputs_kept, written_beside, written_together
+from foretrace.base import TraceError, inputs_kept, write_whole, written_beside, written_together
 from foretrace.exchange.anonymised import execution, kineto
 from foretrace.exchange.anonymised.chakra import ChakraAnonymiser, earliest_micros
 from foretrace.exchange.anonymised.execution import ExecutionAnonymiser, execution_content
@@ -294,8 +294,10 @@ def _write_groups(files: list[_File], out: Path) -> None:
             f"cannot read {listed[0]}: {err}, expected communicators and their ranks; delete it to "
             "go on without"
         ) from err
-    with written_beside(out / "trace.groups.json") as beside:
-        beside.write_bytes(msgspec.json.encode({str(key): ranks for key, ranks in groups.items()}))
+    write_whole(
+        out / "trace.groups.json",
+        msgspec.json.encode({str(key): ranks for key, ranks in groups.items()}),
+    )
 
 
 def _without_names(run: _Run, times: StepTimes) -> StepTimes:

@@ -19,7 +19,15 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from foretrace.base import NS_PER_US, Bools, Int64s, row_starts, written_beside, written_together
+from foretrace.base import (
+    NS_PER_US,
+    Bools,
+    Int64s,
+    row_starts,
+    write_whole,
+    written_beside,
+    written_together,
+)
 from foretrace.exchange.chakra.columns import WrittenGraph, node_batches
 from foretrace.exchange.chakra.messages import (
     TextPool,
@@ -140,8 +148,7 @@ def _json(value: object) -> str:
 
 def _write_groups(path: Path, groups: tuple[NumberedGroup, ...]) -> None:
     members = {str(group.number): list(group.ranks) for group in groups}
-    with written_beside(path) as beside:
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(members), indent=0))
+    write_whole(path, msgspec.json.format(msgspec.json.encode(members), indent=0))
 
 
 def nodes_again(graph: ExecutionGraph, origin: ChakraOrigin, place: int) -> ChakraNodes:

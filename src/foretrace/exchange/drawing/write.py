@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import GraphError, visible, written_beside
+from foretrace.base import GraphError, visible, write_whole
 from foretrace.exchange.drawing.labels import (
     colour_of,
     duration_text,
@@ -53,8 +53,7 @@ def write_drawing(path: Path, graph: ExecutionGraph, choice: Choice) -> Drawing:
             f"{', '.join(writers)}"
         )
     part = subgraph(graph, choice)
-    with written_beside(path) as beside:
-        beside.write_text(writer(part), encoding="utf-8")
+    write_whole(path, writer(part))
     return Drawing(path, len(part.node), len(part.source))
 
 

@@ -16,6 +16,7 @@ from foretrace.base import (
     GraphError,
     Int64s,
     check_fits,
+    write_whole,
     written_beside,
     written_together,
 )
@@ -164,8 +165,7 @@ class Groups:
     def write(self, path: Path) -> None:
         """Write them as ASTRA-sim reads them."""
         listed = {str(number): list(ranks) for ranks, number in self._number.items()}
-        with written_beside(path) as beside:
-            beside.write_bytes(msgspec.json.format(msgspec.json.encode(listed), indent=0))
+        write_whole(path, msgspec.json.format(msgspec.json.encode(listed), indent=0))
 
 
 def write_rank(

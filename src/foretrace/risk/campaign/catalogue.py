@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from foretrace.base import (
     Count,
@@ -12,10 +14,10 @@ from foretrace.base import (
     RiskError,
     Share,
     Shelf,
-    Table,
     Whole,
     document_names,
     read_document,
+    read_fields,
     read_keys,
     read_sources,
 )
@@ -35,61 +37,66 @@ from foretrace.risk.times import duration_ns
 
 _SHELF = Shelf(noun="campaign", presets=Path(__file__).parent / "presets", error=RiskError)
 BEST = "best"  # a checkpoint interval that is found instead of stated
-_TABLES = (
-    *("checkpoint", "down", "fleet", "preemption", "replicas", "corruption"),
-    "sources",
-)
+_UNSET_NS = 1  # an interval until it is
+
+
+def _time(name: str, *, is_required: bool = False) -> DescriptionKey:
+    return DescriptionKey(
+        name,
+        str,
+        field=f"{name}_ns",
+        is_required=is_required,
+        expected='a time, as in "5min",',
+        made=duration_ns,
+    )
+
+
+def _interval_ns(text: str, where: str) -> int:
+    return _UNSET_NS if text == BEST else duration_ns(text, where)
+
+
+_KEYS_BY_TABLE = {
+    "checkpoint": (
+        replace(_time("interval", is_required=True), made=_interval_ns),
+        *(_time("blocking"), _time("background")),
+    ),
+    "down": (_time("detection"), _time("queue"), _time("restart", is_required=True)),
+    "fleet": (
+        _time("repair"),
+        DescriptionKey("spares", Whole, field="num_spares"),
+        *(DescriptionKey(name, Share) for name in ("repaired_share", "lemon_share")),
+        DescriptionKey("lemon_factor", Share),
+        DescriptionKey("excluded_after", Whole),
+    ),
+    "preemption": (
+        *(_time("every", is_required=True), _time("away", is_required=True)),
+        DescriptionKey("has_notice", bool),
+    ),
+    "replicas": (
+        *(_time("stall", is_required=True), _time("away", is_required=True)),
+        *(_time("catch_up"), _time("join"), _time("lost_step")),
+        DescriptionKey("count", Count, field="num_replicas", is_required=True),
+        DescriptionKey("least", Whole, field="min_replicas"),
+        DescriptionKey("keeps_state", bool),
+        DescriptionKey("joins_in_stall", bool),
+    ),
+    "corruption": (
+        _time("step"),
+        DescriptionKey("upsets_per_host_day", Share, is_required=True),
+        *(DescriptionKey(name, Share) for name in ("vulnerability", "coverage", "overhead")),
+        DescriptionKey("restarts", bool),
+    ),
+}
 _KEYS = (
-    DescriptionKey("kind", str),
-    DescriptionKey("title", str),
-    DescriptionKey("note", str),
+    *(DescriptionKey(name, str) for name in ("kind", "title", "note", "failures")),
     DescriptionKey("hosts", Count, is_required=True),
     DescriptionKey("gpus_per_host", Count),
-    DescriptionKey("failures", str),
     DescriptionKey("failures_per_host_day", Share),
     DescriptionKey("while_down", WhileDown),
     *(
         DescriptionKey(table, dict[str, object], expected="a table")
-        for table in (
-            "checkpoint",
-            "down",
-            "fleet",
-            "preemption",
-            "replicas",
-            "corruption",
-            "sources",
-        )
+        for table in (*_KEYS_BY_TABLE, "sources")
     ),
-)
-
-
-def _times(*names: str) -> tuple[DescriptionKey, ...]:
-    return tuple(DescriptionKey(name, str, expected='a time, as in "5min",') for name in names)
-
-
-_CHECKPOINT_KEYS = _times("interval", "blocking", "background")
-_DOWN_KEYS = _times("detection", "queue", "restart")
-_FLEET_KEYS = (
-    *_times("repair"),
-    DescriptionKey("spares", Whole),
-    DescriptionKey("repaired_share", Share),
-    DescriptionKey("lemon_share", Share),
-    DescriptionKey("lemon_factor", Share),
-    DescriptionKey("excluded_after", Whole),
-)
-_PREEMPTION_KEYS = (*_times("every", "away"), DescriptionKey("has_notice", bool))
-_CORRUPTION_KEYS = (
-    *_times("step"),
-    DescriptionKey("upsets_per_host_day", Share, is_required=True),
-    *(DescriptionKey(name, Share) for name in ("vulnerability", "coverage", "overhead")),
-    DescriptionKey("restarts", bool),
-)
-_REPLICAS_KEYS = (
-    *_times("stall", "away", "catch_up", "join", "lost_step"),
-    DescriptionKey("count", Count, is_required=True),
-    DescriptionKey("least", Whole),
-    DescriptionKey("keeps_state", bool),
-    DescriptionKey("joins_in_stall", bool),
 )
 
 
@@ -109,24 +116,26 @@ def load_campaign(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Cam
     stated = read_keys(table, _KEYS, where, error=RiskError)
     read_sources(table.get("sources"), where, error=RiskError)
     rate, repaired_share = _rate(document, folders)
-    down = _Times(document, "down", _DOWN_KEYS)
-    interval, checkpoint = _checkpoint(document)
+
+    def told(name: str) -> dict[str, Any]:
+        own = f"[{name}] of {where}"
+        return read_fields(stated.get(name, {}), _KEYS_BY_TABLE[name], own, error=RiskError)
+
+    checkpoint = Checkpoint(**told("checkpoint"))
     campaign = Campaign(
         num_hosts=stated["hosts"],
         gpus_per_host=stated.get("gpus_per_host", 8),
         failures_per_host_day=rate,
         checkpoint=checkpoint,
-        restart_ns=down.needed_ns("restart"),
-        detection_ns=down.time_ns("detection"),
-        queue_ns=down.time_ns("queue"),
+        **told("down"),
         while_down=stated.get("while_down", WhileDown.NONE),
-        fleet=_fleet(document, repaired_share),
-        preemption=_preemption(document),
-        replicas=_replicas(document),
-        corruption=_corruption(document),
+        fleet=Fleet(**{"repaired_share": repaired_share, **told("fleet")}),
+        preemption=Preemption(**told("preemption")) if "preemption" in stated else None,
+        replicas=Replicas(**told("replicas")) if "replicas" in stated else None,
+        corruption=Corruption(**told("corruption")) if "corruption" in stated else None,
         name=document.name,
     )
-    if interval == BEST:
+    if stated.get("checkpoint", {}).get("interval") == BEST:
         campaign = with_best_interval(campaign)
     check_campaign(campaign)
     return campaign
@@ -147,23 +156,6 @@ def with_best_interval(campaign: Campaign) -> Campaign:
     return with_interval(campaign, round(best_ns))
 
 
-class _Times:
-    """A table of durations and other values."""
-
-    def __init__(self, document: Document, name: str, keys: Sequence[DescriptionKey]) -> None:
-        self.where = f"[{name}] of {document.where}"
-        table: Table = document.table.get(name, {})  # type: ignore[assignment]  # read by `_KEYS`
-        self.stated = read_keys(table, keys, self.where, error=RiskError)
-
-    def time_ns(self, key: str) -> int:
-        return duration_ns(self.stated.get(key, "0"), f"{key!r} of {self.where}")
-
-    def needed_ns(self, key: str) -> int:
-        if key not in self.stated:
-            raise RiskError(f'{self.where} lacks {key!r}: write {key} = "5min" or the like')
-        return self.time_ns(key)
-
-
 def _rate(document: Document, folders: Sequence[Path]) -> tuple[float, float]:
     """Failures per host and day, and the share after which a host is repaired."""
     table = document.table
@@ -173,68 +165,3 @@ def _rate(document: Document, folders: Sequence[Path]) -> tuple[float, float]:
         rates = load_failures(document.text("failures"), (document.path.parent, *folders))
         return rates.per_host_day, rates.repaired_share
     return float(str(table["failures_per_host_day"])), 1.0
-
-
-def _checkpoint(document: Document) -> tuple[object, Checkpoint]:
-    """What the interval is stated as, and the checkpoint; `best` is one ns for the time being."""
-    times = _Times(document, "checkpoint", _CHECKPOINT_KEYS)
-    interval = times.stated.get("interval")
-    return interval, Checkpoint(
-        interval_ns=1 if interval == BEST else times.needed_ns("interval"),
-        blocking_ns=times.time_ns("blocking"),
-        background_ns=times.time_ns("background"),
-    )
-
-
-def _fleet(document: Document, repaired_share: float) -> Fleet:
-    times = _Times(document, "fleet", _FLEET_KEYS)
-    return Fleet(
-        num_spares=times.stated.get("spares", 0),
-        repair_ns=times.time_ns("repair"),
-        repaired_share=times.stated.get("repaired_share", repaired_share),
-        lemon_share=times.stated.get("lemon_share", 0.0),
-        lemon_factor=times.stated.get("lemon_factor", 1.0),
-        excluded_after=times.stated.get("excluded_after", 0),
-    )
-
-
-def _preemption(document: Document) -> Preemption | None:
-    if "preemption" not in document.table:
-        return None
-    times = _Times(document, "preemption", _PREEMPTION_KEYS)
-    return Preemption(
-        every_ns=times.needed_ns("every"),
-        away_ns=times.needed_ns("away"),
-        has_notice=times.stated.get("has_notice", False),
-    )
-
-
-def _replicas(document: Document) -> Replicas | None:
-    if "replicas" not in document.table:
-        return None
-    times = _Times(document, "replicas", _REPLICAS_KEYS)
-    return Replicas(
-        num_replicas=times.stated["count"],
-        stall_ns=times.needed_ns("stall"),
-        away_ns=times.needed_ns("away"),
-        catch_up_ns=times.time_ns("catch_up"),
-        join_ns=times.time_ns("join"),
-        lost_step_ns=times.time_ns("lost_step"),
-        min_replicas=times.stated.get("least", 1),
-        keeps_state=times.stated.get("keeps_state", True),
-        joins_in_stall=times.stated.get("joins_in_stall", False),
-    )
-
-
-def _corruption(document: Document) -> Corruption | None:
-    if "corruption" not in document.table:
-        return None
-    times = _Times(document, "corruption", _CORRUPTION_KEYS)
-    return Corruption(
-        upsets_per_host_day=times.stated["upsets_per_host_day"],
-        vulnerability=times.stated.get("vulnerability", 1.0),
-        coverage=times.stated.get("coverage", 0.0),
-        overhead=times.stated.get("overhead", 0.0),
-        step_ns=times.time_ns("step"),
-        restarts=times.stated.get("restarts", False),
-    )

@@ -32,9 +32,7 @@ _SHELF = Shelf(
     named_lists=("components",),
 )
 _KEYS = (
-    DescriptionKey("kind", str),
-    DescriptionKey("title", str),
-    DescriptionKey("note", str),
+    *(DescriptionKey(name, str) for name in ("kind", "title", "note")),
     DescriptionKey("gpus_per_host", Count),
     DescriptionKey("observed", dict[str, object], expected="a table"),
     DescriptionKey(
@@ -101,12 +99,11 @@ def _component(entry: Table, host_days: float | None, where: str) -> Component:
     stated = read_keys(entry, _COMPONENT_KEYS, here, error=RiskError)
     if ("count" in stated) == ("per_host_day" in stated):
         raise RiskError(f"{here} needs either a count or a rate per_host_day")
-    told = {"takes_host": stated.get("takes_host", True), "source": stated.get("source", "")}
     if "per_host_day" in stated:
-        return Component(stated["name"], stated["per_host_day"], **told)
+        return Component(**stated)
     if host_days is None:
         raise RiskError(f"{here} has a count, but [observed] with hosts and days is missing")
-    return Component(stated["name"], stated["count"] / host_days, stated["count"], **told)
+    return Component(per_host_day=stated["count"] / host_days, **stated)
 
 
 def _check_sources(rates: FailureRates, where: str) -> None:

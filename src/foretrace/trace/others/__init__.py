@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.trace.others.flight_recorder import FlightDump as FlightDump
     from foretrace.trace.others.flight_recorder import FlightEntry as FlightEntry
     from foretrace.trace.others.flight_recorder import read_flights as read_flights
     from foretrace.trace.others.flight_recorder import recognises_flights as recognises_flights

@@ -60,8 +60,23 @@ class FlightEntry(msgspec.Struct, frozen=True):
     input_dtypes: list[str] = []
     frames: list[dict[str, str | int]] = []
 
+    def told(self, name: str) -> dict[str, Value]:
+        """What NCCL tells Kineto of such a call."""
+        group, description = self.process_group
+        told: dict[str, Value] = {
+            "Collective name": name,
+            "Process Group Name": group,
+            "Process Group Description": description,
+            "Seq": self.p2p_seq_id if self.is_p2p else self.collective_seq_id,
+            "In msg nelems": sum(map(math.prod, self.input_sizes)),
+            "Out msg nelems": sum(map(math.prod, self.output_sizes)),
+        }
+        return {**told, "dtype": self.input_dtypes[0]} if self.input_dtypes else told
 
-class _Dump(msgspec.Struct, frozen=True):
+
+class FlightDump(msgspec.Struct, frozen=True):
+    """What one rank's recorder holds."""
+
     entries: list[FlightEntry] = []
     pg_config: dict[str, dict[str, str]] = {}
     version: str = ""
@@ -90,14 +105,14 @@ def read_flights(path: Path) -> Trace:
     return trace_in_words(path, _told(dump, members), RecordingFacts(notes=notes))
 
 
-def _dump(path: Path) -> _Dump:
+def _dump(path: Path) -> FlightDump:
     text = whole_bytes(path, _MOST_BYTES, instead="name the dump of a flight recorder")
     try:
         if text.startswith(_PICKLES):
             value = _PlainValues(io.BytesIO(text), path).load()
         else:
             value = _DECODER.decode(text)
-        return msgspec.convert(value, _Dump)
+        return msgspec.convert(value, FlightDump)
     except TraceError:
         raise
     except Exception as err:  # a damaged pickle ends in any of a dozen kinds of error
@@ -128,7 +143,7 @@ class _PlainValues(pickle.Unpickler):
         )
 
 
-def _told(dump: _Dump, members: Mapping[str, str]) -> Iterator[ToldEvent]:
+def _told(dump: FlightDump, members: Mapping[str, str]) -> Iterator[ToldEvent]:
     last = 2 * _LATER_NS + max((one.time_created_ns for one in dump.entries), default=0)
     yield ToldEvent(ANNOTATION, "PyTorch Profiler: dump", last - _LATER_NS, last, 0, 1)
     for number, entry in enumerate(dump.entries):
@@ -155,17 +170,8 @@ def _told(dump: _Dump, members: Mapping[str, str]) -> Iterator[ToldEvent]:
 def _communication(entry: FlightEntry, members: Mapping[str, str]) -> dict[str, Value]:
     """What Kineto says of such a call."""
     peers = _PEERS.match(entry.profiling_name)
-    group, description = entry.process_group
-    told: dict[str, Value] = {
-        "Collective name": peers[1] if peers else entry.profiling_name.rpartition(":")[2],
-        "Process Group Name": group,
-        "Process Group Description": description,
-        "Seq": entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
-        "In msg nelems": sum(map(math.prod, entry.input_sizes)),
-        "Out msg nelems": sum(map(math.prod, entry.output_sizes)),
-    }
-    if entry.input_dtypes:
-        told["dtype"] = entry.input_dtypes[0]
+    group = entry.process_group[0]
+    told = entry.told(peers[1] if peers else entry.profiling_name.rpartition(":")[2])
     if members.get(group, "[]") != "[]":
         told["Process Group Ranks"] = members[group]
     if peers:

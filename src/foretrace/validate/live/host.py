@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from foretrace.answer import percent_text
-from foretrace.base import CollectiveKind, ModelError, written_beside
+from foretrace.base import CollectiveKind, ModelError, write_whole
 from foretrace.capture import Device, HostSpeed, Row, measured_collectives, measured_host
 from foretrace.simulate import Cores
 
@@ -112,8 +112,7 @@ def _calm_speed(
 
 def write_host(host: LiveHost, path: Path) -> None:
     """Keep it as JSON."""
-    with written_beside(path) as beside:
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(host), indent=1))
+    write_whole(path, msgspec.json.format(msgspec.json.encode(host), indent=1))
 
 
 def read_host(path: Path) -> LiveHost:

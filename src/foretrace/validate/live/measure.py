@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from foretrace.base import ModelError, written_beside
+from foretrace.base import ModelError, write_whole
 from foretrace.capture import Device, TrainingSettings, device_of, num_devices, trained
 from foretrace.validate.live.configurations import BASE, CONFIGURATIONS, Configuration
 from foretrace.validate.live.host import described_host, write_host
@@ -171,8 +171,7 @@ def _prepared(
 
 
 def _write_runs(runs: Runs, paths: LivePaths) -> None:
-    with written_beside(paths.runs) as beside:
-        beside.write_bytes(msgspec.json.encode(runs))
+    write_whole(paths.runs, msgspec.json.encode(runs))
 
 
 def read_live_runs(folder: Path) -> Runs:

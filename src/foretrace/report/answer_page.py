@@ -1,16 +1,15 @@
-"""Answers about failures as one HTML file that opens offline: figures, tables and plots."""
+"""Any answer as one HTML file that opens offline: figures, tables and drawings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from foretrace.answer import Facts, Paragraph, Sentences, Table, Told, html_of
-from foretrace.base import written_beside
-from foretrace.report.risk_plot import sweep_plot
-from foretrace.risk import CampaignSweep
+from foretrace.answer import Answer, Facts, Paragraph, Sentences, Table, Told, html_of
+from foretrace.base import write_whole
 
 _STYLE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:8px}"
@@ -33,36 +32,47 @@ _SIFTED = (
 )
 
 
-@dataclass(frozen=True)
-class RiskPage:
-    """Everything the page shows, as words."""
+def write_answer_page(
+    path: Path,
+    title: str,
+    found: Answer,
+    *,
+    parts: Iterable[Told] | None = None,
+    drawings: Iterable[tuple[str, str]] = (),
+    behind: Iterable[Told] = (),
+) -> None:
+    """Write an answer as one self-contained HTML file.
 
-    title: str
-    subject: str  # what it is about, in a line
-    parts: tuple[Told, ...]  # figures become cards
-    sweeps: tuple[tuple[str, CampaignSweep], ...] = ()  # with their titles
-    drawings: tuple[tuple[str, str], ...] = ()  # SVG documents of ours, with their titles
-    behind: tuple[Told, ...] = ()  # what stands behind all, for drawings to lead to
+    Args:
+        path: of the file.
+        title: above all.
+        found: what the page is about; its headline stands below the title.
+        parts: what to show; all that the answer tells, if left out. Figures become cards.
+        drawings: SVG documents of ours, with their titles.
+        behind: what stands behind all, for drawings to lead to.
+    """
+    shown = found.parts() if parts is None else parts
+    write_whole(path, answer_html(title, found.headline, shown, drawings=drawings, behind=behind))
 
 
-def write_risk_page(path: Path, page: RiskPage) -> None:
-    """Write the page as one self-contained HTML file."""
-    with written_beside(path) as beside:
-        beside.write_text(risk_html(page), encoding="utf-8")
-
-
-def risk_html(page: RiskPage) -> str:
+def answer_html(
+    title: str,
+    subject: str,
+    parts: Iterable[Told],
+    *,
+    drawings: Iterable[tuple[str, str]] = (),
+    behind: Iterable[Told] = (),
+) -> str:
     """The page's text."""
     style = (files("foretrace.report") / "templates" / "page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(page.title)}</title><style>{style}{_STYLE}</style></head><body><main>"
-        f'<header><h1>{escape(page.title)}</h1><p class="subject">{escape(page.subject)}</p>'
-        f"</header>{''.join(map(_part, page.parts))}"
-        f"{''.join(_plot(title, sweep) for title, sweep in page.sweeps)}"
-        f"{''.join(_drawing(*each) for each in page.drawings)}"
-        f"{''.join(_part(part, has_sieve=False) for part in page.behind)}"
+        f"<title>{escape(title)}</title><style>{style}{_STYLE}</style></head><body><main>"
+        f'<header><h1>{escape(title)}</h1><p class="subject">{escape(subject)}</p>'
+        f"</header>{''.join(map(_part, parts))}"
+        f"{''.join(_drawing(*each) for each in drawings)}"
+        f"{''.join(_part(part, has_sieve=False) for part in behind)}"
         f"</main><script>{_SIFTED}</script></body></html>\n"
     )
 
@@ -86,11 +96,6 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
         return f"<section>{title}{told}</section>"
     sieve = _SIEVE if has_sieve and len(part.rows) >= _LONG else ""
     return f'<section id="{escape(part.key.replace(" ", "-"))}">{title}{sieve}{told}</section>'
-
-
-def _plot(title: str, sweep: CampaignSweep) -> str:
-    drawn = sweep_plot(sweep, has_ground=False)
-    return f"<section><h2>{escape(title)}</h2><figure>{drawn}</figure></section>"
 
 
 def _drawing(title: str, drawn: str) -> str:
