@@ -25,9 +25,18 @@ def _first_rank(path: Path) -> Path | None:
     return first if first.exists() else None
 
 
+@pytest.fixture(scope="module")
+def read_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of what one command read, for the others."""
+    return tmp_path_factory.mktemp("read-once")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_file_is_answered(run: Run, data_dir: Path, command: str) -> None:
+def test_every_file_is_answered(
+    run: Run, data_dir: Path, command: str, read_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORETRACE_CACHE", str(read_once))
     num_answered = 0
     for path in files_of(data_dir):
         outcome = run(command, path)

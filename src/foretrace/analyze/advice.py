@@ -70,6 +70,10 @@ class Help(Plain):
 class WhatHelps(Answer):
     """Changes by gain; gains of rows that share work do not add up."""
 
+    note = (
+        "Each is simulated again with all that waits for it, and holds alone: gains do not add up."
+    )
+
     json_names: ClassVar = {"step_name": "step"}
 
     step_name: str
@@ -81,14 +85,6 @@ class WhatHelps(Answer):
         """Which step, and what shortens it most."""
         best = self.rows[0].text if self.rows else "nothing that was tried shortens the step"
         return f"{self.step_name}: {duration_text(self.step_ns)}; {best}"
-
-    @property
-    def note(self) -> str:
-        """How to read the table."""
-        return (
-            "Each is simulated again with all that waits for it, and holds alone: gains do not add "
-            "up."
-        )
 
     def parts(self) -> tuple[Told, ...]:
         """The changes, best first."""

@@ -80,6 +80,8 @@ class PathShare:
 class CriticalPath(Answer):
     """The pieces in order of time; together they are the step, from begin to end."""
 
+    note = "Shortening what is not on the path does not shorten the step."
+
     timeline: Timeline
     span: StepSpan
     kind: UInt8s  # uint8[pieces], PieceKind
@@ -175,11 +177,6 @@ class CriticalPath(Answer):
             f"work waited for last, on any rank, thread or stream: {count_text(len(self), 'piece')}"
             f" that sum to the step's {duration_text(self.step_ns)} exactly."
         )
-
-    @property
-    def note(self) -> str:
-        """What the path says."""
-        return "Shortening what is not on the path does not shorten the step."
 
     def parts(self) -> tuple[Told, ...]:
         """Time on the path under every label that tells something."""

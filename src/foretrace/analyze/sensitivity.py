@@ -91,6 +91,12 @@ class SensitivityRow(Plain):
 class Sensitivity(Answer):
     """Levers of a step, or of the mean of a run's; rows by kind, then steepest first."""
 
+    note = (
+        "Slope: of the step per 100 % of the time. Linear to: the factor of the time down to "
+        "which the slope alone gives the step; beyond it another path is critical. As a "
+        "change: what foretrace sensitivity --change takes, with `=FACTOR` behind it."
+    )
+
     timeline: Timeline  # simulated, what the effects are held against
     span: StepSpan
     derivative: Int8s  # int8[nodes], of the span's length to each node's duration: -1, 0 or 1
@@ -110,15 +116,6 @@ class Sensitivity(Answer):
         """Which step, how long, and how many levers."""
         levers = count_text(len(self.rows), "lever")
         return f"{self.span.step_name}: {duration_text(self.step_ns)}; {levers}"
-
-    @property
-    def note(self) -> str:
-        """How to read the table."""
-        return (
-            "Slope: of the step per 100 % of the time. Linear to: the factor of the time down to "
-            "which the slope alone gives the step; beyond it another path is critical. As a "
-            "change: what foretrace sensitivity --change takes, with `=FACTOR` behind it."
-        )
 
     def parts(self) -> tuple[Told, ...]:
         """The levers, those first that gain most."""

@@ -277,6 +277,13 @@ class StallSum:
 class Stalls(Answer):
     """Where host threads stood still, the longest first."""
 
+    note = (
+        "Usual is the median of the same call at the same place of the step, on other ranks "
+        "and in other steps, or of its call site; a stall takes 1 ms more and lies 3.5 "
+        "deviations outside. `at` is its begin, since its rank's own mark of the step. What a "
+        "thread lost its core for, or which lock or page it waited for, no recording tells."
+    )
+
     rows: tuple[Stall, ...]
     host_ns: dict[int, int]  # rank -> length of its steps on the host, one after the other
 
@@ -299,16 +306,6 @@ class Stalls(Answer):
             f"for {duration_text(self.over_ns)} beyond their usual time, {share} of the hosts' "
             f"steps; most of it by {count_text(first.num_stalls, 'stall')}, {first.label}: "
             f"{duration_text(first.over_ns)}"
-        )
-
-    @property
-    def note(self) -> str:
-        """What is usual, and how to find a stall in the trace."""
-        return (
-            "Usual is the median of the same call at the same place of the step, on other ranks "
-            "and in other steps, or of its call site; a stall takes 1 ms more and lies 3.5 "
-            "deviations outside. `at` is its begin, since its rank's own mark of the step. What a "
-            "thread lost its core for, or which lock or page it waited for, no recording tells."
         )
 
     @property

@@ -121,6 +121,12 @@ class GroupBlame(Plain):
 class Stragglers(Answer):
     """Who was waited for; one row per collective and late rank that others waited for."""
 
+    note = (
+        "Expected, chance: how often a rank is last, and how likely so often, if all members "
+        "were alike. Transfers between two ranks are left out: of a pipeline's neighbours one "
+        "waits by design."
+    )
+
     collectives: Collectives
     step_names: tuple[str, ...]
     collective: Int32s  # int32[rows], position in `collectives`
@@ -173,15 +179,6 @@ class Stragglers(Answer):
         return (
             f"{self.headline}. The blame goes to the rank where the delay began, followed through "
             "the ranks that were late only because another was."
-        )
-
-    @property
-    def note(self) -> str:
-        """How to read the tables."""
-        return (
-            "Expected, chance: how often a rank is last, and how likely so often, if all members "
-            "were alike. Transfers between two ranks are left out: of a pipeline's neighbours one "
-            "waits by design."
         )
 
     @property

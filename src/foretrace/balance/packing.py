@@ -166,18 +166,12 @@ class Packer(ABC):
 class AsItComes(Packer):
     """Microbatches of the window's length, documents one after the other, cut where one ends."""
 
+    name = "as it comes"
+
+    keeps_documents_whole = False
+
     room: Room
     _held: deque[Piece] = field(default_factory=deque)
-
-    @property
-    def name(self) -> str:
-        """In tables."""
-        return "as it comes"
-
-    @property
-    def keeps_documents_whole(self) -> bool:
-        """No."""
-        return False
 
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """Steps of full microbatches."""
@@ -201,18 +195,12 @@ class AsItComes(Packer):
 class AsItComesWhole(Packer):
     """Documents one after the other, none cut: a microbatch ends with what fills it."""
 
+    name = "as it comes, whole"
+
+    keeps_documents_whole = True
+
     room: Room
     _held: deque[Piece] = field(default_factory=deque)
-
-    @property
-    def name(self) -> str:
-        """In tables."""
-        return "as it comes, whole"
-
-    @property
-    def keeps_documents_whole(self) -> bool:
-        """Yes."""
-        return True
 
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """One step; none while documents are too few for every microbatch to have one."""
@@ -248,6 +236,8 @@ class Greedy(Packer):
     step. Where that is no better than the windows as they came, they stay.
     """
 
+    keeps_documents_whole = False
+
     room: Room
     work: DocumentWork
     num_steps: int = 1  # that documents are held for
@@ -257,11 +247,6 @@ class Greedy(Packer):
     def name(self) -> str:
         """In tables."""
         return f"greedy over {self.num_steps}"
-
-    @property
-    def keeps_documents_whole(self) -> bool:
-        """No."""
-        return False
 
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """As many steps as documents are held for, once they are there."""
@@ -302,6 +287,8 @@ class OutlierQueues(Packer):
     Microbatches have lengths of their own, up to `room.longest`.
     """
 
+    keeps_documents_whole = True
+
     room: Room
     work: DocumentWork
     thresholds: tuple[int, ...]  # tokens from which a document waits in each queue, rising
@@ -319,11 +306,6 @@ class OutlierQueues(Packer):
         """In tables."""
         count = len(self.thresholds)
         return f"{count} outlier queue{'s' if count > 1 else ''}"
-
-    @property
-    def keeps_documents_whole(self) -> bool:
-        """Yes."""
-        return True
 
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """One step; none while documents are too few for every microbatch to have one."""

@@ -179,6 +179,8 @@ class MeasuredTable(Plain):
 class MeasuredTables(Answer):
     """What was measured of a device, and where it stands."""
 
+    note = "fit the cost models to it with: foretrace calibrate --table DIR"
+
     json_names: ClassVar = {"files": "tables"}
 
     device: str
@@ -188,11 +190,6 @@ class MeasuredTables(Answer):
     def headline(self) -> str:
         """The device."""
         return self.device
-
-    @property
-    def note(self) -> str:
-        """What it is for."""
-        return "fit the cost models to it with: foretrace calibrate --table DIR"
 
     def parts(self) -> tuple[Told, ...]:
         """Every file."""

@@ -96,6 +96,13 @@ class ExecutionGraph:
         return np.repeat(np.arange(self.num_nodes), np.diff(self.first_edge))
 
     @property
+    def edges_in_one_piece(self) -> tuple[Int64s, Int32s, Int32s]:
+        """First edges, predecessors and lags as compiled loops take them: without gaps."""
+        found = (self.first_edge, self.predecessor, self.lag_ns)
+        first, predecessor, lag_ns = map(np.ascontiguousarray, found)
+        return first, predecessor, lag_ns
+
+    @property
     def has_device(self) -> bool:
         """Whether any lane is a device stream."""
         return any(lane.is_device for lane in self.lanes)

@@ -289,6 +289,8 @@ Description = Chip | Host | Machine
 class Hardware(Answer):
     """Everything that is described."""
 
+    note = "`foretrace machine show NAME` has every number with its source"
+
     chips: tuple[Chip, ...]
     hosts: tuple[Host, ...]
     machines: tuple[Machine, ...]
@@ -298,11 +300,6 @@ class Hardware(Answer):
         """How much of each kind."""
         chips, hosts = count_text(len(self.chips), "chip"), count_text(len(self.hosts), "host")
         return f"{chips}, {hosts}, {count_text(len(self.machines), 'machine')}"
-
-    @property
-    def note(self) -> str:
-        """Where there is more."""
-        return "`foretrace machine show NAME` has every number with its source"
 
     def parts(self) -> tuple[Told, ...]:
         """A table of each kind."""

@@ -70,6 +70,11 @@ class DeviationTrend:
 class Deviations(Answer):
     """A pair of operators over formats, statistics, lengths and tiles."""
 
+    note = (
+        "Deviations are from the baseline in fp64, the mean over seeds; ratio is the largest "
+        "deviation in tiles over the baseline's own."
+    )
+
     json_names: ClassVar = {"rows": "deviations"}
 
     name: str
@@ -85,14 +90,6 @@ class Deviations(Answer):
         return (
             f"{self.name} in tiles is {said} times as far from fp64 as the baseline, over "
             f"{count_text(len(self.rows), 'case')} with {count_text(self.num_seeds, 'seed')} each"
-        )
-
-    @property
-    def note(self) -> str:
-        """What the numbers are."""
-        return (
-            "Deviations are from the baseline in fp64, the mean over seeds; ratio is the largest "
-            "deviation in tiles over the baseline's own."
         )
 
     def parts(self) -> tuple[Told, ...]:

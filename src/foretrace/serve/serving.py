@@ -229,25 +229,12 @@ class Serving(Answer):
         return tuple(facts)
 
     def _latencies(self) -> Table:
-        named = (
+        return latency_table(
             ("first token", self.ttft_ms),
             ("each further token", self.tpot_ms),
             ("between tokens", self.itl_ms),
             ("whole request", self.latency_ms),
             ("in the queue", self.queue_ms),
-        )
-        return Table.of(
-            "latencies",
-            named,
-            Column("latency", value=lambda one: one[0]),
-            *(
-                Column(f"{key}_ms", title, Unit.NUMBER, spread_part(key))
-                for key, title in (
-                    *(("mean", "mean ms"), ("low", "from"), ("high", "to"), ("median", "50 %")),
-                    *(("p90", "90 %"), ("p95", "95 %"), ("p99", "99 %")),
-                )
-            ),
-            title="latencies in ms; from and to: 80 % interval of the mean",
         )
 
     def _requests(self) -> Table:
@@ -260,14 +247,23 @@ class Serving(Answer):
         return Table.of("requests", self.served, *columns, shown=Shown.FILES)
 
 
-def spread_part(key: str) -> Callable[[tuple[str, LatencySpread]], float]:
-    """That field of a row of latencies."""
+def latency_table(*named: tuple[str, LatencySpread]) -> Table:
+    """Means and quantiles of latencies, by name."""
 
-    def value(one: tuple[str, LatencySpread]) -> float:
-        found: float = getattr(one[1], key)
-        return found
+    def part(key: str) -> Callable[[tuple[str, LatencySpread]], float]:
+        return lambda one: getattr(one[1], key)
 
-    return value
+    keys = (("mean", "mean ms"), ("low", "from"), ("high", "to"), ("median", "50 %"))
+    return Table.of(
+        "latencies",
+        named,
+        Column("latency", value=lambda one: one[0]),
+        *(
+            Column(f"{key}_ms", title, Unit.NUMBER, part(key))
+            for key, title in (*keys, ("p90", "90 %"), ("p95", "95 %"), ("p99", "99 %"))
+        ),
+        title="latencies in ms; from and to: 80 % interval of the mean",
+    )
 
 
 def serving(

@@ -24,7 +24,7 @@ from foretrace.answer import (
 from foretrace.base import NS_PER_MS, NS_PER_S
 from foretrace.serve.of_generator import PassPositions, WorkShare
 from foretrace.serve.requests import Requests
-from foretrace.serve.serving import LatencySpread, ServiceTarget, spread_part
+from foretrace.serve.serving import LatencySpread, ServiceTarget, latency_table
 from foretrace.serve.stages import ServingStage, StagedRun, sizes_up_to, staged_run
 
 # As without layer profiles: kernels of chips that were not measured, all of a step's together.
@@ -100,7 +100,11 @@ class StagedServing(Answer):
             Fact("batch", f"{number_text(self.mean_batch)} requests", "on the average"),
         ]
         facts += [Fact(name, f"{size / 2**30:,.2f} GiB") for name, size in self.memory]
-        tables = [self._stages(), self._latencies(), self._batches()]
+        tables = [
+            self._stages(),
+            latency_table(("whole request", self.latency_ms), ("in the queue", self.queue_ms)),
+            self._batches(),
+        ]
         if self.work:
             tables += [self._work(), self._positions()]
         return (Facts(tuple(facts)), *tables, Sentences.of("to know", self.notes))
@@ -118,20 +122,6 @@ class StagedServing(Answer):
             Column("busy_share", "busy"),
             title="stages",
             is_strong=lambda one: one == self.slowest,
-        )
-
-    def _latencies(self) -> Table:
-        named = (("whole request", self.latency_ms), ("in the queue", self.queue_ms))
-        keys = (("mean", "mean ms"), ("low", "from"), ("high", "to"), ("median", "50 %"))
-        return Table.of(
-            "latencies",
-            named,
-            Column("latency", value=lambda one: one[0]),
-            *(
-                Column(f"{key}_ms", title, Unit.NUMBER, spread_part(key))
-                for key, title in (*keys, ("p90", "90 %"), ("p95", "95 %"), ("p99", "99 %"))
-            ),
-            title="latencies in ms; from and to: 80 % interval of the mean",
         )
 
     def _batches(self) -> Table:

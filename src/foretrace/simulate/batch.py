@@ -125,9 +125,7 @@ class _Pass:
         goal_end_ns = np.full((self.num_goals, LANES), -1.0)
         goal_node = np.full((self.num_goals, LANES), -1, np.int64)
         columns = (
-            np.ascontiguousarray(graph.first_edge),
-            np.ascontiguousarray(graph.predecessor),
-            np.ascontiguousarray(graph.lag_ns),
+            *graph.edges_in_one_piece,
             np.ascontiguousarray(graph.edge_kind),
             self.duration_ns,
             np.ascontiguousarray(scaling.label),

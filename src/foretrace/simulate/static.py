@@ -29,9 +29,7 @@ def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeli
     check_columns(graph, durations.shape)
     end_ns = np.empty(graph.num_nodes, dtype=np.int64)
     status, node = _end_times(
-        np.ascontiguousarray(graph.first_edge),
-        np.ascontiguousarray(graph.predecessor),
-        np.ascontiguousarray(graph.lag_ns),
+        *graph.edges_in_one_piece,
         np.ascontiguousarray(durations),
         end_ns,
     )

@@ -33,6 +33,7 @@ from foretrace.answer import (
 from foretrace.base import WorkloadError, written_beside
 from foretrace.estimate import Estimate
 from foretrace.software import PRODUCTS, UNKNOWN_SOFTWARE, kernel_factors, load_software
+from foretrace.validate.measures import mean_size
 from foretrace.workload import Transformer, plan_table
 
 _FEW = 3  # settled predictions below which no constant is told
@@ -314,7 +315,7 @@ def _kind(name: str, rows: list[KeptPrediction]) -> KeptKind:
         name=name,
         num_kept=len(rows),
         num_settled=len(errors),
-        mean_abs_error=float(np.mean(np.abs(errors))) if errors else None,
+        mean_abs_error=mean_size(errors),
         mean_error=float(np.mean(errors)) if errors else None,
         inside=float(np.mean(inside)) if inside else None,
         products=None if rows[0].has_experts else _products(rows),

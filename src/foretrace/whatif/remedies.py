@@ -64,6 +64,11 @@ def subject_of(change: str) -> str:
 class Remedies(Answer):
     """Changes that pay, the most first; gains alone do not add up."""
 
+    note = (
+        "Each is tried alone, as `foretrace whatif` makes it; together they gain what the last "
+        "rows say. Intervals are middle 80 %."
+    )
+
     step_ns: int  # replayed
     rows: tuple[Remedy, ...]
     together: tuple[Remedy, ...]  # the best two, the best three
@@ -75,14 +80,6 @@ class Remedies(Answer):
         if not self.rows:
             return f"none of {self.num_tried} changes that were tried shortens the step by 0.5 %"
         return self.rows[0].sentence
-
-    @property
-    def note(self) -> str:
-        """How to read the table."""
-        return (
-            "Each is tried alone, as `foretrace whatif` makes it; together they gain what the last "
-            "rows say. Intervals are middle 80 %."
-        )
 
     @property
     def is_empty(self) -> bool:

@@ -93,6 +93,12 @@ class ShapeRow(Plain):
 class Substitutes(Answer):
     """Rules against families, what is worth most first."""
 
+    note = (
+        "A rule takes the place of kernels only where it is faster. Saves: the step under "
+        "`foretrace whatif --substitute`, simulated; on path: what the critical path loses as "
+        "it is; at most: that, were all it adds free. From side: of square products."
+    )
+
     chip: str
     step_ns: int
     num_ranks: int
@@ -112,15 +118,6 @@ class Substitutes(Answer):
         return (
             f"{best.rule} on {best.family} saves {percent_text(100 * best.worth_share)} of the "
             f"step of {duration_text(self.step_ns)}"
-        )
-
-    @property
-    def note(self) -> str:
-        """How to read the tables."""
-        return (
-            "A rule takes the place of kernels only where it is faster. Saves: the step under "
-            "`foretrace whatif --substitute`, simulated; on path: what the critical path loses as "
-            "it is; at most: that, were all it adds free. From side: of square products."
         )
 
     def parts(self) -> tuple[Told, ...]:

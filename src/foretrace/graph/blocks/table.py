@@ -53,6 +53,11 @@ class Blocks(Answer):
     host time is what threads spend on everything else.
     """
 
+    note = (
+        "Times per rank and step; work is kernels, copies and transfers, or operators on the "
+        "CPU. Of a layer: the median, least and most of one pass."
+    )
+
     step_names: tuple[str, ...]
     names: tuple[str, ...]
     rank: Int32s  # int32[rows]
@@ -81,14 +86,6 @@ class Blocks(Answer):
         """How many blocks, and how much of the work they hold."""
         known = percent_text(100 * self.share_assigned)
         return f"{count_text(len(self), 'block')}, {known} of the work in a known one"
-
-    @property
-    def note(self) -> str:
-        """How times are counted."""
-        return (
-            "Times per rank and step; work is kernels, copies and transfers, or operators on the "
-            "CPU. Of a layer: the median, least and most of one pass."
-        )
 
     @property
     def is_empty(self) -> bool:

@@ -135,17 +135,14 @@ class FailureRates(Answer):
 class FailureList(Answer):
     """Everything that is described."""
 
+    note = "`foretrace risk failures NAME` has the rate of every component"
+
     failures: tuple[FailureRates, ...]
 
     @property
     def headline(self) -> str:
         """How many there are."""
         return f"{len(self.failures)} catalogues of failures"
-
-    @property
-    def note(self) -> str:
-        """Where there is more."""
-        return "`foretrace risk failures NAME` has the rate of every component"
 
     def parts(self) -> tuple[Told, ...]:
         """A row each."""

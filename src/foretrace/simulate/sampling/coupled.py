@@ -217,9 +217,7 @@ def _reduction(
     ready_ns = np.empty(graph.num_nodes)
     out_degree = np.bincount(graph.predecessor, minlength=graph.num_nodes).astype(np.int32)
     count, num_edges = _reduced(
-        np.ascontiguousarray(graph.first_edge),
-        np.ascontiguousarray(graph.predecessor),
-        np.ascontiguousarray(graph.lag_ns),
+        *graph.edges_in_one_piece,
         np.ascontiguousarray(draws.duration_ns),
         is_random,
         is_kept,

@@ -223,9 +223,7 @@ class _Pass:
         self._graph, self._draws, self._goal = graph, draws, goal
         self._num_nodes = num_nodes
         self._columns = (
-            np.ascontiguousarray(graph.first_edge),
-            np.ascontiguousarray(graph.predecessor),
-            np.ascontiguousarray(graph.lag_ns),
+            *graph.edges_in_one_piece,
             np.ascontiguousarray(draws.duration_ns),
             np.ascontiguousarray(draws.make),
             draws.key(),

@@ -74,9 +74,7 @@ def simulate_links(
     start_ns, end_ns = np.empty((2, graph.num_nodes))
     held_ns, crowded_ns = np.zeros((2, asked.num_links))
     status, node, num_events = _shared_ends(
-        np.ascontiguousarray(graph.first_edge),
-        np.ascontiguousarray(graph.predecessor),
-        np.ascontiguousarray(graph.lag_ns),
+        *graph.edges_in_one_piece,
         np.ascontiguousarray(durations),
         asked.delay_ns,
         clock,

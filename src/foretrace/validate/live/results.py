@@ -20,6 +20,7 @@ from foretrace.answer import (
     percent_text,
 )
 from foretrace.base import NS_PER_MS
+from foretrace.validate.measures import is_inside, relative_error
 
 _SHORT = {
     "exposed_compute": "compute",
@@ -68,25 +69,17 @@ class LiveRow(Plain):
     @property
     def error(self) -> float | None:
         """Predicted over measured, less 1."""
-        return _error(self.predicted_ns, self.measured_ns)
+        return relative_error(self.predicted_ns, self.measured_ns)
 
     @property
     def naive_error(self) -> float | None:
         """The same of naive scaling."""
-        return _error(self.naive_ns, self.measured_ns)
+        return relative_error(self.naive_ns, self.measured_ns)
 
     @property
     def is_inside(self) -> bool | None:
         """Whether the measured step lies in the predicted interval."""
-        if self.measured_ns is None or self.low_ns is None or self.high_ns is None:
-            return None
-        return self.low_ns <= self.measured_ns <= self.high_ns
-
-
-def _error(predicted_ns: int | None, measured_ns: int | None) -> float | None:
-    if predicted_ns is None or not measured_ns:
-        return None
-    return predicted_ns / measured_ns - 1
+        return is_inside(self.measured_ns, self.low_ns, self.high_ns)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

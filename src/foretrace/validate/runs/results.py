@@ -23,6 +23,7 @@ from foretrace.answer import (
 )
 from foretrace.base import NS_PER_S
 from foretrace.validate.cost import CostPoints
+from foretrace.validate.measures import is_inside, mean_size, relative_error
 
 _MOST_REASONS = 5
 _HOW_TO_READ = (
@@ -89,30 +90,22 @@ class RunPrediction(Plain):
     @property
     def error(self) -> float | None:
         """Predicted over measured time, less 1."""
-        return _error(self.predicted_s, self.measured_s)
+        return relative_error(self.predicted_s, self.measured_s)
 
     @property
     def roofline_error(self) -> float | None:
         """The same of the roofline."""
-        return _error(self.roofline_s, self.measured_s)
+        return relative_error(self.roofline_s, self.measured_s)
 
     @property
     def memory_error(self) -> float | None:
         """The same of memory."""
-        return _error(self.predicted_memory_gib, self.measured_memory_gib)
+        return relative_error(self.predicted_memory_gib, self.measured_memory_gib)
 
     @property
     def is_inside(self) -> bool | None:
         """Whether the measured time lies in the 80% interval."""
-        if self.measured_s is None or self.low_s is None or self.high_s is None:
-            return None
-        return self.low_s <= self.measured_s <= self.high_s
-
-
-def _error(predicted: float | None, measured: float | None) -> float | None:
-    if predicted is None or not measured:
-        return None
-    return predicted / measured - 1
+        return is_inside(self.measured_s, self.low_s, self.high_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,21 +326,17 @@ def group_error(name: str, rows: Sequence[RunPrediction]) -> GroupError:
         num_predicted=counts[RunStatus.PREDICTED],
         num_assumed=counts[RunStatus.ASSUMED],
         num_refused=counts[RunStatus.REFUSED],
-        mean_abs_error=_mean_abs(errors),
+        mean_abs_error=mean_size(errors),
         mean_error=float(np.mean(errors)) if errors else None,
         worst_error=max(errors, key=abs) if errors else None,
         inside=float(np.mean(inside)) if inside else None,
-        roofline_mean_abs_error=_mean_abs(_known(one.roofline_error for one in rows)),
-        memory_mean_abs_error=_mean_abs(_known(one.memory_error for one in rows)),
+        roofline_mean_abs_error=mean_size(_known(one.roofline_error for one in rows)),
+        memory_mean_abs_error=mean_size(_known(one.memory_error for one in rows)),
     )
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [one for one in values if one is not None]
-
-
-def _mean_abs(errors: Sequence[float]) -> float | None:
-    return float(np.mean(np.abs(errors))) if errors else None
 
 
 def run_points(report: RunsReport) -> tuple[CostPoints, ...]:

@@ -115,17 +115,14 @@ def _spelled(name: str) -> str:
 class ModelList(Answer):
     """Models with their counts."""
 
+    note = "`foretrace model show NAME` has every number with its source"
+
     models: tuple[ModelAccount, ...]
 
     @property
     def headline(self) -> str:
         """How many there are."""
         return count_text(len(self.models), "model")
-
-    @property
-    def note(self) -> str:
-        """Where there is more."""
-        return "`foretrace model show NAME` has every number with its source"
 
     def parts(self) -> tuple[Told, ...]:
         """A table for each kind of model."""

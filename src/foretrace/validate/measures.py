@@ -1,0 +1,25 @@
+"""How far off predictions were: one definition for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+
+def relative_error(predicted: float | None, measured: float | None) -> float | None:
+    """Predicted over measured, less 1; `None` where one of them is not known."""
+    return None if predicted is None or not measured else predicted / measured - 1
+
+
+def is_inside(measured: float | None, low: float | None, high: float | None) -> bool | None:
+    """Whether what was measured lies in the predicted interval."""
+    if measured is None or low is None or high is None:
+        return None
+    return low <= measured <= high
+
+
+def mean_size(errors: Iterable[float]) -> float | None:
+    """Mean size of errors, whatever their sign; `None` of none."""
+    sizes = np.abs(list(errors))
+    return float(np.mean(sizes)) if len(sizes) else None
