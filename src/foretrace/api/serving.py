@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 from foretrace.base import WorkloadError
 from foretrace.cost import rule_named
@@ -217,55 +217,45 @@ def serve_staged(
     )
 
 
+class DeploymentOptions(TypedDict, total=False):
+    """What serves requests; `serve` says what each means."""
+
+    engine: Required[Engine | Mapping[str, Any] | str | Path]
+    profiles: str | Path | None
+    trace: str | Path | None
+    machine: Machine | str | Path | None
+    gpu: str
+    substitutes: Sequence[str]
+    folders: Sequence[Path]
+
+
 def knee(
     model: Model | str | Path = "",
     *,
-    engine: Engine | Mapping[str, Any] | str | Path,
     requests: Requests | str | Path,
     rates: Sequence[float],
-    profiles: str | Path | None = None,
-    trace: str | Path | None = None,
-    machine: Machine | str | Path | None = None,
-    gpu: str = "",
     prefix_hits: float | None = None,
     target: ServiceTarget | None = None,
     seed: int = 0,
-    substitutes: Sequence[str] = (),
-    folders: Sequence[Path] = (),
+    **deployment: Unpack[DeploymentOptions],
 ) -> Knee:
     """Latencies and throughput of a deployment over the rate at which requests come.
 
     Args:
         model: as in `serve`, as all that is not said here.
-        engine: so too.
         requests: so too; their lengths count.
         rates: in a second.
-        profiles: so too.
-        trace: so too.
-        machine: so too.
-        gpu: so too.
         prefix_hits: so too.
         target: so too.
         seed: so too.
-        substitutes: so too.
-        folders: so too.
+        deployment: engine, profiles, trace, machine, gpu, substitutes and folders, so too.
 
     Raises:
         WorkloadError: as `serve`, or if there are no rates.
     """
     found = _requests_of(requests, seed=seed, prefix_hits=prefix_hits)
-    deployed = deployed_as(
-        model,
-        engine=engine,
-        profiles=profiles,
-        trace=trace,
-        keys_each=found.keys_each,
-        machine=machine,
-        gpu=gpu,
-        beside=[Path(requests)] if isinstance(requests, str | Path) else (),
-        substitutes=substitutes,
-        folders=folders,
-    )
+    beside = [Path(requests)] if isinstance(requests, str | Path) else ()
+    deployed = deployed_as(model, keys_each=found.keys_each, beside=beside, **deployment)
     return knee_of(deployed, found, rates, target=target, seed=seed)
 
 
@@ -317,34 +307,32 @@ def fewest_gpus(
     settings = _engine_of(engine)
     known_model = _model_of(model, settings, folders)
     found = _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits)
+
+    def deploy(one: Engine, **more: Any) -> Deployment:
+        return deployed_as(
+            known_model,
+            engine=one,
+            profiles=profiles,
+            keys_each=found.keys_each,
+            beside=beside,
+            folders=folders,
+            **more,
+        )
+
     taught = None
     if trace is not None:
         first = gpu if isinstance(gpu, str) else next(iter(gpu), "")
-        taught = deployed_as(
-            known_model,
-            engine=settings,
-            profiles=profiles,
-            trace=trace,
-            keys_each=found.keys_each,
-            machine=machine,
-            gpu=first,
-            beside=beside,
-            folders=folders,
-        ).times.calibration
+        taught = deploy(settings, trace=trace, machine=machine, gpu=first).times.calibration
     known: dict[tuple[str, int], LayerProfiles] = {}
     machines: dict[str, Machine | str | Path | None] = {}
 
     def deployed(one: Engine, name: str) -> Deployment:
-        made = deployed_as(
-            known_model,
-            engine=one,
-            profiles=profiles,
+        made = deploy(
+            one,
             trace=taught,
             machine=machines.get(name, machine),
             gpu=name,
-            beside=beside,
             substitutes=substitutes,
-            folders=folders,
             known=known,
         )
         machines[name] = made.machine
