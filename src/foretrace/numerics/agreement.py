@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Sentences, Table, Told, Unit, count_text
-from foretrace.base import optional
 from foretrace.numerics.formats import (
     FLOAT_FORMATS,
     FloatFormat,
     emulated,
     pattern_values,
 )
-
-if TYPE_CHECKING:
-    import ml_dtypes
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
-    ml_dtypes = optional("ml_dtypes", extra="numerics")
+from foretrace.numerics.libraries import Tensor, ml_dtypes, torch
 
 _MOST_BITS = 16  # whose patterns are all tried
 _AT_ONCE = 1 << 20  # values

@@ -12,18 +12,12 @@ Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, number_text
-from foretrace.base import optional
 from foretrace.numerics.formats import FloatFormat, float_format
+from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.pairs import Case, Inputs, taken, tile_weights
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
 
 _BETA = 2.0  # times a repeated maximum: the source's code
 _HEAD = 64

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from foretrace.base import WorkloadError, optional
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FloatFormat, Rounding, float_format, rounded
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.numerics.libraries import Tensor, torch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from foretrace.base import TraceError, optional
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.base import TraceError
+from foretrace.numerics.libraries import Tensor, torch
 
 ReadElements = Callable[[int, int], "Tensor"]  # elements from, to; of what is flattened
 

@@ -15,16 +15,11 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from foretrace.base import TraceError, optional
+from foretrace.base import TraceError
 from foretrace.numerics.checkpoint_pieces import ReadElements, TensorPiece, joined
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.numerics.libraries import Tensor, torch
 
 _INDEX = ".index.json"
 _BLOCKS = "DCP_SHARDING_INFO"  # PyTorch's word, in a safetensors head

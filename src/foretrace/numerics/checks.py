@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from foretrace.base import WorkloadError, optional
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FP32, FloatFormat, float_format
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.numerics.libraries import Tensor, torch
 
 # Prime and below 128, so that a sum fits a column of int8, and no power of two is a multiple of it.
 # Source: Li et al., "Efficient Soft-Error Detection for Low-precision Deep Learning Recommendation

@@ -10,20 +10,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, count_text
-from foretrace.base import TraceError, optional
+from foretrace.base import TraceError
 from foretrace.numerics.checkpoints import StoredTensor, stored_tensors
 from foretrace.numerics.distances import wasserstein_distance
 from foretrace.numerics.formats import FloatFormat, float_format, rounded
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = optional("torch", extra="numerics")
 
 _PIECE = 1 << 22  # elements in memory at a time
 _SAME, _FORMAT, _TRAINING, _OTHER = "same", "rounding", "training", "another model"

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from foretrace.base import WorkloadError, optional
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FloatFormat, float_format
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.numerics.libraries import Tensor, torch
 
 _INT8 = "int8"
 _WARP = 32  # threads: a fault in what they share recurs with their number as its period

@@ -11,15 +11,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from foretrace.base import WorkloadError, number_format, optional
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.base import WorkloadError, number_format
+from foretrace.numerics.libraries import Tensor, torch
 
 _DOUBLE_BIAS, _DOUBLE_MANTISSA = 1023, 52
 _STATED = re.compile(r"e(\d+)m(\d+)$")

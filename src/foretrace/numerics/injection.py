@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from foretrace.base import WorkloadError, optional
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.base import WorkloadError
+from foretrace.numerics.libraries import Tensor, torch
 
 Inputs = Any  # a tensor, or a sequence or mapping of them, samples along their first dimension
 

@@ -12,19 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 
-from foretrace.base import Float64s, WorkloadError, optional
+from foretrace.base import Float64s, WorkloadError
 from foretrace.numerics.alarms import Alarm, AlarmRule, Watchman, expected_ratio
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.numerics.libraries import Tensor, torch
 
 _LARGE = 0.5  # a ratio that gradients without memory have in 3 % of elements (b1 = 0.9)
 _TINY = 1e-30  # beside any gradient

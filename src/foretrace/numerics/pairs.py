@@ -8,17 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from foretrace.base import WorkloadError, optional
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FP32, FP64, FloatFormat, rounded
+from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.products import Accumulator, emulated_product
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
 
 Inputs: TypeAlias = "tuple[Tensor, ...]"
 _HEAD = 64  # channels of one attention head

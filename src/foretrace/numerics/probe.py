@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from foretrace.answer import (
     Answer,
@@ -25,15 +25,10 @@ from foretrace.answer import (
     count_text,
     number_text,
 )
-from foretrace.base import WorkloadError, optional
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FP32, FloatFormat, Rounding, float_format, rounded
+from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.products import Accumulator, emulated_product
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
 
 _LAST = 20  # steps whose mean loss is the loss
 _BLOCK = 1  # products that are summed exactly before a narrow accumulator keeps the sum

@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import WorkloadError, optional
+from foretrace.base import WorkloadError
 from foretrace.numerics.checks import CheckedWeight, wrong_attention, wrong_rows
 from foretrace.numerics.formats import float_format
 from foretrace.numerics.injection import Inputs, run
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = optional("torch", extra="numerics")
+from foretrace.numerics.libraries import Tensor, torch
 
 _SUM_TOLERANCE = 1e-5  # of embedding sums in fp32: arXiv:2103.00130
 
