@@ -189,7 +189,7 @@ def search(
     hardware = machine_named(machine, folders)
     if links is None:
         return one(hardware)
-    if kept is not None:
+    if resume is not None:
         raise WorkloadError(
             "what was found under other links cannot be gone on with: leave out resume"
         )
