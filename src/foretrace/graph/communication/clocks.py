@@ -28,6 +28,7 @@ from foretrace.graph.rules.collectives import Matches
 # Kinds whose members leave only after all have come. On one clock none of them can end before
 # another arrived: 0 of 164 pairs of a contended gloo run, 0 of 588 of megatron-tp8.
 MEETINGS = PARTED | {CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER}
+MISSED_ON_CPU_NS = 500_000  # beyond what clocks and leaving members differ by on contended CPUs
 MIN_DRIFT_MATCHES = 16  # fewer ends cannot tell a drift from jitter
 MIN_DRIFT_SPREADS = 3  # a drift must move the ends by so many spreads to be more than jitter
 MAX_DRIFT_PPB = 200_000  # 200 ppm: beyond any host clock; a larger slope is something else
@@ -255,7 +256,8 @@ def _possible(fitted: tuple[int, int], bounds: _Bounds, first_ns: int) -> tuple[
     if not len(bounds.at_ns):
         return fitted
     differs_ns = offset + (bounds.at_ns - first_ns) * drift // NS_PER_S
-    if ((differs_ns >= bounds.low_ns) & (differs_ns <= bounds.high_ns)).all():
+    beyond_ns = np.maximum(bounds.low_ns - differs_ns, differs_ns - bounds.high_ns)
+    if beyond_ns.max() <= MISSED_ON_CPU_NS:
         return fitted
     low, high = int(bounds.low_ns.max()), int(bounds.high_ns.min())
     return (min(max(offset, low), high), 0) if low <= high else fitted

@@ -6,16 +6,14 @@ import numpy as np
 
 from foretrace.base import DifferentRunsError, GraphError
 from foretrace.graph.communication import CommunicationOps
-from foretrace.graph.communication.clocks import MEETINGS, Clocks
+from foretrace.graph.communication.clocks import MEETINGS, MISSED_ON_CPU_NS, Clocks
 from foretrace.graph.communication.transfers import MemberTransfers
 from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.steps import WHOLE_TRACE
 from foretrace.graph.rules.collectives import Matches
 
-# Beyond what clocks and leaving members differ by, on a device and on contended CPUs.
-MISSED_NS = 50_000
-MISSED_ON_CPU_NS = 500_000
+MISSED_NS = 50_000  # beyond what clocks and leaving members differ by on a device
 MAX_MISSED = 0.2  # of a rank's meetings; ranks of different runs miss about half
 SUSPECT_FACTOR = 20  # times the usual spread of ends, and ...
 SUSPECT_NS = 20_000  # ... more than NCCL's own on megatron-tp8 (13 us)
