@@ -19,6 +19,7 @@ from foretrace.workload import (
     Adapters,
     ContextExchange,
     Implementation,
+    Overlap,
     Plan,
     PlanDraft,
     Precision,
@@ -158,6 +159,25 @@ def test_reductions_beside_a_host_that_is_behind_are_bound() -> None:
 
     step_ns = units_ns(model, plan, costs)
     assert 0.95 * step_ns < bound <= step_ns
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(global_batch=32, tensor=4, context=2, pipeline=4, expert=2, schedule="gpipe"),
+        Plan(global_batch=24, pipeline=3, data=4, expert=4, schedule="interleaved", num_chunks=2),
+        Plan(global_batch=32, tensor=4, data=4, pipeline=4, expert=4, schedule="1f1b"),
+        Plan(global_batch=32, data=2, context=4, expert=8),
+    ],
+)
+def test_exchanges_of_experts_beside_other_work_are_not_in_bounds(plan: Plan) -> None:
+    model = replace(transformer("mixtral-8x7b"), num_layers=8)
+    plan = replace(plan, sequence=2048, micro_batch=2, overlap=Overlap(expert=True))
+    costs = Remembered(software_costs(load_machine("llama3-24k")))
+    bound, step_ns = StepBound(model, costs, Inflation()), units_ns(model, plan, costs)
+
+    assert bound.quick_ns(plan) <= step_ns
+    assert bound.run_ns(plan) <= step_ns
 
 
 def units_ns(model: Transformer, plan: Plan, costs: CostModel) -> int:

@@ -172,6 +172,8 @@ class StepBound:
         """From the plan's schedule, run unit by unit."""
         if is_written(plan.schedule):
             return self._busiest_ns(plan)
+        if _hides_experts(plan):  # what one of a woven pair makes is there before the pair is done
+            return self.quick_ns(plan)
         alone, operators, host = self._chunks_ns(plan)
         work = self._clock.work(plan)
         schedule = self.schedules.of(plan)
@@ -244,7 +246,7 @@ class StepBound:
         """Of every chunk of a route and each pass: alone, its operators, its launches."""
         layers = chunk_layers(plan, self._model.num_layers)
         alone, operators, host = self._clock.work(plan).chunks_ns(layers)
-        return alone, operators, host
+        return operators if _hides_experts(plan) else alone, operators, host
 
     def _shared_ns(self, plan: Plan, work: MicrobatchWork) -> _Shared:
         """What ranks with the same parameters exchange."""
@@ -363,6 +365,11 @@ def places_on_route(schedule: Schedule) -> Int64s:
     for route in schedule.routes:
         places[list(route)] = np.arange(len(route))
     return places
+
+
+def _hides_experts(plan: Plan) -> bool:
+    """Whether other work runs beside exchanges of experts: another pass, or shared experts."""
+    return plan.overlap.expert and plan.expert > 1
 
 
 def _passes_of(plan: Plan) -> list[Pass]:

@@ -171,6 +171,8 @@ def _alike(plan: Plan) -> Plan:
         pipeline=1,
         # Passes that gather and those that find everything gathered work as long.
         reshard_after_forward=True,
+        # What runs beside experts' exchanges is slowed by those of another pass, if at all.
+        overlap=replace(plan.overlap, expert=False),
         # Stages stand behind one another, and parts that are timed are stages.
         order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
     )
