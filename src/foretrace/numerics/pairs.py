@@ -70,7 +70,7 @@ def attention(given: Inputs, case: Case) -> Tensor:
 
 
 def tiled_attention(given: Inputs, case: Case) -> Tensor:
-    """A tile of keys at a time; the sum is divided anew after each.
+    """A tile of keys at a time; the sum is divided anew after each, and rounded as it is kept.
 
     Source:
         FlashAttention, arXiv:2205.14135, algorithm 1; the steadied maximum is arXiv:2510.04212's.
@@ -87,7 +87,7 @@ def tiled_attention(given: Inputs, case: Case) -> Tensor:
         weights = case.held((scores - top).exp())
         kept = (largest - top).exp() * total
         new = case.summed(kept + weights.sum(-1, keepdim=True))
-        out = case.summed((kept * out + case.summed(weights @ values[..., here, :])) / new)
+        out = case.summed((kept * out + weights @ values[..., here, :]) / new)
         largest, total = top, new
     return out  # as the running sum is kept
 
