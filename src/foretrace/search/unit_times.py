@@ -166,13 +166,14 @@ class UnitClock:
 
 def _alike(plan: Plan) -> Plan:
     """A plan of one stage and one microbatch or two, under which a rank does the same for each."""
+    known = plan_of_blocks(plan)
     return replace(
-        plan_of_blocks(plan),
+        known,
         pipeline=1,
         # Passes that gather and those that find everything gathered work as long.
         reshard_after_forward=True,
         # What runs beside experts' exchanges is slowed by those of another pass, if at all.
-        overlap=replace(plan.overlap, expert=False),
+        overlap=replace(known.overlap, expert=False),
         # Stages stand behind one another, and parts that are timed are stages.
         order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
     )
