@@ -15,7 +15,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, row_starts
+from foretrace.base import Bools, Float64s, Int32s, Int64s, Integers, numbered_rows, row_starts
 from foretrace.cost import (
     CollectiveLoads,
     CostModel,
@@ -31,7 +31,6 @@ from foretrace.workload import LaidOut, alike_groups
 
 _FULL = 1 + 1e-9
 _DIGITS = 12  # by which equal loads are told
-_LOADS = 2**40  # more than these can tell
 _AHEAD = 1000.0  # times as much as others get: nearly all, and nobody starves
 _UP, _DOWN = 1, 0  # which of two ends sends
 
@@ -173,9 +172,8 @@ class _Flows:
         known = sizes[graph.collectives.make] if num_bytes is None else num_bytes
         self.num_bytes = np.maximum(known, 0)[own]
         tree = _by_tree(makes, make, self.num_bytes, machine)
-        found, place = np.unique(np.stack([make, way[own], tree]), axis=1, return_inverse=True)
+        found, self.place = _distinct(make, way[own], tree)  # int64[nodes], of those
         self.makes_and_ways = [tuple(each) for each in found.T.tolist()]
-        self.place = place.reshape(-1).astype(np.int64)  # int64[nodes], of those
 
 
 def _by_tree(
@@ -183,12 +181,26 @@ def _by_tree(
 ) -> Int64s:
     """Whether each goes by trees, 0 or 1, as cost models find them quicker on empty links."""
     found, empty = np.zeros(len(make), np.int64), unshared(machine)
-    distinct, inverse = np.unique(np.stack([make, num_bytes]), axis=1, return_inverse=True)
+    distinct, place = _distinct(make, num_bytes)
     for at, (one, size) in enumerate(distinct.T.tolist()):
         ranks = makes[one].ranks
         if len(ranks) > 1 and by_trees(makes[one].name, size, ranks, machine=empty):
-            found[inverse.reshape(-1) == at] = 1
+            found[place == at] = 1
     return found
+
+
+def _distinct(*columns: Integers) -> tuple[Int64s, Int64s]:
+    """Distinct rows of some columns, int64[columns, distinct], rising, and each row's place."""
+    place = numbered_rows(columns)
+    first = _first_of(place, int(place.max(initial=-1)) + 1)
+    return np.stack([column[first] for column in columns]).astype(np.int64), place
+
+
+def _first_of(place: Int64s, count: int) -> Int64s:
+    """The first row of each of so many places; -1: it has none."""
+    first = np.full(count, -1, np.int64)
+    first[place[::-1]] = np.arange(len(place))[::-1]
+    return first
 
 
 def _leaves_hub(graph: ExecutionGraph) -> Bools:
@@ -207,10 +219,8 @@ class _Loads:
         self.kinds: list[CollectiveLoads] = []
         self._known: dict[tuple[str, bytes, int, bool], int] = {}
         # Of one level, and where buildings differ as wide as each other.
-        kinds = np.stack([links.level.astype(np.float64), links.bytes_per_ns])
-        self._label: Int64s = (
-            np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
-        )
+        width = np.unique(links.bytes_per_ns, return_inverse=True)[1].reshape(-1)
+        self._label = numbered_rows((links.level, width))
         self._next = int(self._label.max(initial=0)) + 1
 
     def place(self, name: str, groups: Int64s, way: int, *, by_tree: bool) -> int:
@@ -231,9 +241,8 @@ class _Loads:
             return
         scale = 10.0**_DIGITS / max(float(found.load.max()), 1e-300)
         load = np.rint(found.load * scale).astype(np.int64)
-        key = self._label[found.link] * _LOADS + load
-        _, place = np.unique(key, return_inverse=True)
-        self._label[found.link] = self._next + place.reshape(-1)
+        place = numbered_rows((self._label[found.link], load))
+        self._label[found.link] = self._next + place
         self._next += int(place.max()) + 1
 
     @cached_property
@@ -247,8 +256,9 @@ class _Loads:
     def use(self, kind: int) -> tuple[Int64s, Float64s]:
         """Labels' places that a kind of exchange loads, and by how much."""
         found = self.kinds[kind]
-        label, at = np.unique(self.alike[1][found.link], return_index=True)
-        return label, found.load[at]
+        at = _first_of(self.alike[1][found.link], len(self.alike[0]))
+        label = np.flatnonzero(at >= 0)
+        return label, found.load[at[label]]
 
 
 def _traffic(
@@ -267,9 +277,9 @@ def _traffic(
     leaves = np.array([len(one.link) > 0 for one in loads.kinds], np.bool_)  # not a rank alone
     moves = (work_ns > 0) & (flows.num_bytes > 0) & leaves[kind]
     key = np.stack([kind, flows.num_bytes, work_ns, goes_first])[:, moves]
-    distinct, at = np.unique(key, axis=1, return_inverse=True)
+    distinct, at = _distinct(*key)
     pattern = np.full(len(kind), NO_FLOW, np.int64)
-    pattern[moves] = at.reshape(-1)
+    pattern[moves] = at
     uses = [_shares(loads, *each, capacity=capacity) for each in distinct.T.tolist()]
     count = np.array([len(link) for link, _, _ in uses], np.int64)
     link = np.concatenate([np.empty(0, np.int64), *(link for link, _, _ in uses)])
@@ -340,7 +350,7 @@ def _shares(
 
 def _lanes(pattern: Int64s, lane: Int64s, rank: Int64s, count: int) -> tuple[Int64s, Int64s]:
     """A lane on which each pattern is, on its lowest rank, and on how many it is there."""
-    key = np.unique(np.stack([pattern, rank, lane])[:, pattern != NO_FLOW], axis=1)
+    key = _distinct(*np.stack([pattern, rank, lane])[:, pattern != NO_FLOW])[0]
     own, first = np.unique(key[0], return_index=True)
     is_lowest = key[1] == np.repeat(key[1][first], np.diff(np.append(first, key.shape[1])))
     lanes = np.zeros(count, np.int64)
@@ -350,9 +360,9 @@ def _lanes(pattern: Int64s, lane: Int64s, rank: Int64s, count: int) -> tuple[Int
 
 def _may_be_crowded(link: Int64s, share: Float64s, lane: Int64s, num_links: int) -> Bools:
     """Whether more can be asked of each link than it has, one pattern of a lane at a time."""
-    found, place = np.unique(np.stack([link, lane]), axis=1, return_inverse=True)
+    found, place = _distinct(link, lane)
     most = np.zeros(found.shape[1])
-    np.maximum.at(most, place.reshape(-1), share)
+    np.maximum.at(most, place, share)
     crowd: Bools = np.bincount(found[0], most, num_links) > _FULL
     return crowd
 

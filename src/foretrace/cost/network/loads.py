@@ -63,10 +63,8 @@ def collective_loads(
     loads = partial(_loads, kind, name, links=links, is_upward=is_upward, by_tree=by_tree)
     own = loads(groups[:1])
     rows = loads(groups) if len(groups) > 1 else own
-    link, place = np.unique(rows[0], return_inverse=True)
-    load: Float64s = np.bincount(place.reshape(-1), rows[1], len(link)).astype(np.float64)
-    one_link, one_place = np.unique(own[0], return_inverse=True)
-    one_load = np.bincount(one_place.reshape(-1), own[1], len(one_link))
+    link, load = _summed(*rows)
+    one_link, one_load = _summed(*own)
     first = links.first_link
     is_beyond = one_link >= first[2 * links.card_tier]
     beyond = one_load[is_beyond & (one_link < first[2 * len(links.machine.tiers)])]
@@ -80,6 +78,12 @@ def collective_loads(
         one_load=float(beyond.max() if beyond.size else one_load.max(initial=0.0)),
         connections=max(channels, inside) / USUAL_CHANNELS if channels else 1.0,
     )
+
+
+def _summed(link: Int64s, load: Float64s) -> tuple[Int64s, Float64s]:
+    """Links that carry anything, rising, and how much each does in all."""
+    carrying = np.flatnonzero(np.bincount(link))
+    return carrying, np.bincount(link, load)[carrying].astype(np.float64)
 
 
 def _loads(
