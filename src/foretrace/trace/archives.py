@@ -43,7 +43,9 @@ def archive_of(path: Path) -> tuple[Path, str] | None:
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is one of SQLite."""
+    """Whether a file is one of SQLite; a pipe is not waited for."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE)) == SQLITE
