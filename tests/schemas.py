@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1] / "src" / "foretrace" / "cli" / "schemas"
 Schema = dict[str, Any]
 
 _KEY = re.compile(r"[a-z][a-z0-9_]*$")  # of a field; other keys are names that data gives
+_NUMBERED = re.compile(r".*_[0-9]+$")  # names of data too, where all keys are: tables of a plan
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
@@ -21,7 +22,8 @@ def schema_of(value: object, *, is_answer: bool = False) -> Schema:
     """What one value is; the keys of an answer itself are its own, whatever they look like."""
     if isinstance(value, Mapping):
         inner = {str(key): schema_of(held) for key, held in value.items()}
-        if is_answer or all(map(_KEY.match, inner)):
+        is_data = len(inner) > 1 and all(map(_NUMBERED.match, inner))
+        if is_answer or (all(map(_KEY.match, inner)) and not is_data):
             return {"type": ["object"], "properties": inner, "required": sorted(inner)}
         return {"type": ["object"], "additionalProperties": _all_of(list(inner.values()))}
     if isinstance(value, list):

@@ -225,13 +225,14 @@ def test_a_file_of_another_machine_model_or_cost_by_the_same_name_is_refused(
 
     def again(**others: Any) -> None:
         given: dict[str, Any] = {"model": model, "machine": machine, **others}
+        options = SearchOptions(limits=NO_LIMIT, resume=path, version=given.pop("version", ""))
         searched(
             given.pop("model"),
             draft(micro_batch=1, schedule="1f1b"),
             given.pop("machine"),
             num_ranks=8,
             **given,
-            options=SearchOptions(limits=NO_LIMIT, resume=path),
+            options=options,
         )
 
     with pytest.raises(WorkloadError, match="with other machine, costs"):

@@ -60,6 +60,9 @@ class _Said(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+_SAID = msgspec.json.Decoder(_Said)
+
+
 @dataclass(frozen=True)
 class _Event:
     """What a row's event says."""
@@ -198,7 +201,7 @@ def _either(stream: int | None, queue: int | None) -> int:
 def _message(more: str | None) -> str:
     """What a range of ROCTx says."""
     try:
-        return msgspec.json.decode(more or "{}", type=_Said).message
+        return _SAID.decode(more or "{}").message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
