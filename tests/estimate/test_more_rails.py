@@ -39,3 +39,15 @@ def test_one_more_rail_saves_about_its_price_and_all_of_them_more() -> None:
     assert whole.links_per_hour is None
     with pytest.raises(WorkloadError, match="is told where links are shared"):
         ft.estimate("llama3.2-1b", KEYS, MACHINE, one_more_rail=True)
+
+
+def test_links_that_make_a_step_longer_are_named() -> None:
+    """Transfers that end sooner slow other kernels: the published plan in 8 chunks."""
+    found = ft.estimate(
+        "llama3-405b", "llama3-405b-8k-16k-gpus", MACHINE, network="shared", one_more_rail=True
+    )
+    longer = [row.links for row in found.more_rails[:-1] if row.saved_ns < 0]
+    [note] = [one for one in found.notes if "makes the simulated step longer" in one]
+
+    assert longer
+    assert all(one in note for one in longer)

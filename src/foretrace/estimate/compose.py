@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypedDict, Unpack
@@ -14,9 +14,9 @@ from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.degraded_links import slow_links
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.link_traffic import sharing_of, unshared, with_widest_groups
-from foretrace.estimate.more_rails import OneMoreRail, more_rails
+from foretrace.estimate.more_rails import ALL_LINKS, OneMoreRail, more_rails
 from foretrace.estimate.nearest import nearest_plans
-from foretrace.estimate.shared_links import shared_links
+from foretrace.estimate.shared_links import SharedLinks, shared_links
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,
@@ -186,6 +186,7 @@ def estimate(
             *_notes_on_plan(plan, network),
             *(model.notes if isinstance(model, ModuleProgram) else ()),
             *_notes_on_time(done, spread),
+            *_notes_on_links(links, rails),
             *_notes_on_memory(model, memory),
         ),
     )
@@ -386,6 +387,17 @@ def _notes_on_time(done: SimulatedStep, spread: Interval) -> Iterator[str]:
         yield (
             f"{100 * share:.0f} % of the critical path is launches on the host, whose time is a "
             "rule with no error stated, so the interval is too narrow"
+        )
+
+
+def _notes_on_links(links: SharedLinks | None, rails: Sequence[OneMoreRail]) -> Iterator[str]:
+    worse = {row.links for row in (links.rows if links else ()) if row.gain_ns < 0}
+    worse |= {row.links for row in rails if row.saved_ns < 0 and row.links != ALL_LINKS}
+    if worse:
+        yield (
+            f"more bandwidth of {', '.join(sorted(worse))} makes the simulated step longer: "
+            "transfers that end sooner run beside other kernels, which they slow, and meet others; "
+            "a price or a rail of such links does not say what they are worth"
         )
 
 

@@ -18,7 +18,7 @@ from foretrace.estimate.step_time import simulated_step
 from foretrace.machine import Machine, links_of
 from foretrace.workload import LaidOut
 
-_ALL = "all of them"
+ALL_LINKS = "all of them"
 _HUNDREDTHS = 100
 
 
@@ -76,7 +76,7 @@ def more_rails(
             priced, money = priced + priced_ns, money + (cost or 0.0)
         if len(machine.tiers) - first > 1:
             paid = money if machine.links_per_chip_hour is not None else None
-            yield OneMoreRail(_ALL, rails, priced, saved_ns(every), paid)
+            yield OneMoreRail(ALL_LINKS, rails, priced, saved_ns(every), paid)
 
     return tuple(rows())
 

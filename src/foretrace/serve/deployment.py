@@ -213,7 +213,9 @@ def _calibration(
     return calibration_of(trace, engine, times, keys_each=keys_each, gpu=gpu)
 
 
-def check_rules(rules: Sequence[SubstitutionRule], trace: object | None, chip: Chip | None) -> None:
+def check_rules(
+    rules: Sequence[SubstitutionRule], trace: Path | StepCalibration | None, chip: Chip | None
+) -> None:
     """Refuse rules where there are no products that they could be about.
 
     Raises:
