@@ -1,13 +1,15 @@
 """Microbenchmarks of whatever device PyTorch has, as rows for tables of measurements.
 
 Each shape runs a few times unmeasured, then as often as its share of the time allows; the median
-counts. On a GPU each run is timed by events on its stream, else by the clock around it. Shapes
-come in a shuffled order that is always alike, so that a run that is cut short has seen a bit of
-everything. `foretrace calibrate --table` reads what comes out.
+counts. On a GPU a run is as many calls, one behind the other, as take some 50 us, timed by events
+on its stream; else it is one call, timed by the clock around it. Shapes come in a shuffled order
+that is always alike, so that a run that is cut short has seen a bit of everything.
+`foretrace calibrate --table` reads what comes out.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -22,7 +24,9 @@ from foretrace.capture.job import require_torch
 from foretrace.capture.workloads import FAMILIES, Device, Row, Shape, shapes
 
 _NUM_WARMUP = 3
-_SLEEP_CYCLES = 200_000  # about 0.1 ms; what PyTorch's own tests let a stream wait with
+_SLEEP_CYCLES = 200_000  # about 0.1 ms, more than one call takes to launch
+_MOST_CYCLES_PER_NS = 2  # no GPU's clock is faster by much
+_RUN_NS, _MOST_CALLS = 50_000, 20  # events tell times in steps of 500 ns
 _LEAST_RUNS, _MOST_RUNS = 3, 100
 _SHAPE_NS = 50_000_000  # a shape is run for so long, if that is more than a few runs
 
@@ -107,8 +111,7 @@ def _measured(shape: Shape, device: Device, *, until: float) -> Row:
 
     left_ns = max(0.0, (until - time.perf_counter()) * NS_PER_S)
     budget_ns = min(_SHAPE_NS, left_ns)
-    num_runs = _affordable(shape.forward, device, budget_ns=budget_ns)
-    forward_ns = times_ns(shape.forward, device, num_runs=num_runs)
+    forward_ns = _within(budget_ns, shape.forward, device)
     row = {
         "gpu": device.name,
         **shape.labels,
@@ -120,8 +123,7 @@ def _measured(shape: Shape, device: Device, *, until: float) -> Row:
         "source": "foretrace measure",
     }
     if shape.backward is not None:
-        backward_ns = times_ns(shape.backward, device, num_runs=num_runs)
-        row["bwd_time_ns"] = median(backward_ns)
+        row["bwd_time_ns"] = median(_within(budget_ns, shape.backward, device))
     return row
 
 
@@ -131,39 +133,56 @@ def median(times_ns: list[float]) -> float:
     return ordered[len(ordered) // 2]
 
 
-def times_ns(run: Callable[[], object], device: Device, *, num_runs: int) -> list[float]:
-    """Durations of single runs, after some that are not measured, in ns."""
+def times_ns(
+    run: Callable[[], object], device: Device, *, num_runs: int, calls: int = 1
+) -> list[float]:
+    """Durations of a call in single runs, after some that are not measured, in ns.
+
+    Args:
+        run: what is called.
+        device: where it works.
+        num_runs: how many are measured.
+        calls: of one run, one behind the other.
+    """
     clock = _event_ns if device.is_gpu else _clock_ns
     for _ in range(_NUM_WARMUP):
-        clock(run)
-    return [clock(run) for _ in range(num_runs)]
+        clock(run, calls)
+    return [clock(run, calls) for _ in range(num_runs)]
 
 
-def _affordable(run: Callable[[], object], device: Device, *, budget_ns: float) -> int:
-    """How many runs a shape's share of the time is enough for."""
+def _within(budget_ns: float, run: Callable[[], object], device: Device) -> list[float]:
+    """Durations of a call in as many runs as so much time is enough for."""
     clock = _event_ns if device.is_gpu else _clock_ns
-    once_ns = min(clock(run), clock(run))
-    return int(min(_MOST_RUNS, max(_LEAST_RUNS, budget_ns / max(once_ns, 1.0))))
+    once_ns = max(1.0, min(clock(run, 1), clock(run, 1)))
+    calls = min(_MOST_CALLS, math.ceil(_RUN_NS / once_ns)) if device.is_gpu else 1
+    num_runs = int(min(_MOST_RUNS, max(_LEAST_RUNS, budget_ns / (once_ns * calls))))
+    return times_ns(run, device, num_runs=num_runs, calls=calls)
 
 
-def _clock_ns(run: Callable[[], object]) -> float:
+def _clock_ns(run: Callable[[], object], calls: int) -> float:
     start = time.perf_counter_ns()
-    run()
-    return float(time.perf_counter_ns() - start)
+    for _ in range(calls):
+        run()
+    return (time.perf_counter_ns() - start) / calls
 
 
-def _event_ns(run: Callable[[], object]) -> float:
+def _event_ns(run: Callable[[], object], calls: int) -> float:
     import torch  # on demand: an optional dependency
 
     start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    # Work in front keeps the stream busy while the host launches what is measured.
-    torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]  # noqa: SLF001
-    start.record()
+    begun_ns = time.perf_counter_ns()
     run()
+    launch_ns = time.perf_counter_ns() - begun_ns
+    # Work in front keeps the stream busy while the host launches what is measured.
+    cycles = max(_SLEEP_CYCLES, _MOST_CYCLES_PER_NS * launch_ns * calls)
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    start.record()
+    for _ in range(calls):
+        run()
     end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) * NS_PER_MS
+    return float(start.elapsed_time(end)) * NS_PER_MS / calls
 
 
 @dataclass(frozen=True)
@@ -202,13 +221,15 @@ class MeasuredTables(Answer):
 
 
 def write_measured(found: Mapping[str, Sequence[Row]], device: str, folder: Path) -> MeasuredTables:
-    """A Parquet file for every family, named after it and the device."""
+    """A Parquet file for every family that has rows, named after it and the device."""
     import polars as pl  # on demand: it takes longer to import than most commands take
 
     folder.mkdir(parents=True, exist_ok=True)
     label = re.sub(r"[^a-z0-9]+", "-", device.casefold()).strip("-")
     written = []
     for family, rows in found.items():
+        if not rows:
+            continue
         path = folder / f"{family}-{label}.parquet"
         with written_beside(path) as beside:
             pl.DataFrame(rows, infer_schema_length=None).write_parquet(beside)

@@ -26,7 +26,7 @@ def measure(
     seconds: Annotated[float, option("SECONDS", "Time to take, about.", min=0.1)] = 60.0,
     only: Annotated[
         list[str] | None,
-        option("FAMILY", "gemm, attention, movement or collectives; may be repeated."),
+        option("FAMILY", f"{', '.join(FAMILIES)} or collectives; may be repeated."),
     ] = None,
     device: options.DeviceName = None,
     ranks: Annotated[
@@ -37,7 +37,7 @@ def measure(
     ] = Path("measured"),
     json: options.AsJson = False,
 ) -> None:
-    """Measure products, attention, movements and collectives; write tables to calibrate with."""
+    """Measure products, attention, experts, movements and collectives, as tables."""
     known = device_of(device)
     wanted = tuple(dict.fromkeys(only or _usual(ranks)))
     kernels = [family for family in wanted if family != COLLECTIVES]
