@@ -134,7 +134,12 @@ def median(times_ns: list[float]) -> float:
 
 
 def times_ns(
-    run: Callable[[], object], device: Device, *, num_runs: int, calls: int = 1
+    run: Callable[[], object],
+    device: Device,
+    *,
+    num_runs: int,
+    calls: int = 1,
+    launch_ns: float = 0.0,
 ) -> list[float]:
     """Durations of a call in single runs, after some that are not measured, in ns.
 
@@ -143,39 +148,33 @@ def times_ns(
         device: where it works.
         num_runs: how many are measured.
         calls: of one run, one behind the other.
+        launch_ns: what the host takes for a call; work in front lets it get ahead of a GPU.
     """
-    clock = _event_ns if device.is_gpu else _clock_ns
     for _ in range(_NUM_WARMUP):
-        clock(run, calls)
-    return [clock(run, calls) for _ in range(num_runs)]
+        _run_ns(run, device, calls, launch_ns)
+    return [_run_ns(run, device, calls, launch_ns) for _ in range(num_runs)]
 
 
 def _within(budget_ns: float, run: Callable[[], object], device: Device) -> list[float]:
     """Durations of a call in as many runs as so much time is enough for."""
-    clock = _event_ns if device.is_gpu else _clock_ns
-    once_ns = max(1.0, min(clock(run, 1), clock(run, 1)))
+    _run_ns(run, device, 1, 0.0)
+    launch_ns = _passed_ns(run) if device.is_gpu else 0.0
+    once_ns = max(1.0, _run_ns(run, device, 1, launch_ns))
     calls = min(_MOST_CALLS, math.ceil(_RUN_NS / once_ns)) if device.is_gpu else 1
-    num_runs = int(min(_MOST_RUNS, max(_LEAST_RUNS, budget_ns / (once_ns * calls))))
-    return times_ns(run, device, num_runs=num_runs, calls=calls)
+    passed_ns = _passed_ns(lambda: _run_ns(run, device, calls, launch_ns))
+    num_runs = int(min(_MOST_RUNS, max(_LEAST_RUNS, budget_ns / passed_ns)))
+    return times_ns(run, device, num_runs=num_runs, calls=calls, launch_ns=launch_ns)
 
 
-def _clock_ns(run: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter_ns()
-    for _ in range(calls):
-        run()
-    return (time.perf_counter_ns() - start) / calls
-
-
-def _event_ns(run: Callable[[], object], calls: int) -> float:
+def _run_ns(run: Callable[[], object], device: Device, calls: int, launch_ns: float) -> float:
+    """How long a call of one run takes, in ns."""
+    if not device.is_gpu:
+        return _passed_ns(run, calls)
     import torch  # on demand: an optional dependency
 
     start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    begun_ns = time.perf_counter_ns()
-    run()
-    launch_ns = time.perf_counter_ns() - begun_ns
-    # Work in front keeps the stream busy while the host launches what is measured.
-    cycles = max(_SLEEP_CYCLES, _MOST_CYCLES_PER_NS * launch_ns * calls)
+    cycles = max(_SLEEP_CYCLES, round(_MOST_CYCLES_PER_NS * launch_ns * calls))
     torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001
     start.record()
     for _ in range(calls):
@@ -183,6 +182,14 @@ def _event_ns(run: Callable[[], object], calls: int) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) * NS_PER_MS / calls
+
+
+def _passed_ns(run: Callable[[], object], calls: int = 1) -> float:
+    """How long a call takes on the host's clock, in ns."""
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter_ns() - start) / calls
 
 
 @dataclass(frozen=True)
