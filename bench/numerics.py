@@ -14,7 +14,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -34,7 +34,6 @@ from foretrace.numerics import (
 )
 from foretrace.numerics.checks import (
     DEVIATIONS,
-    CheckedInt8Weight,
     CheckedTable,
     CheckedWeight,
     int8_sums,
@@ -257,7 +256,7 @@ def int8_found(
         flipped, replaced = right.clone(), right.clone()
         flipped[0, column] ^= 1 << bit
         replaced[0, column] += other + 1
-        with_struck = int8_sums(given, CheckedInt8Weight(struck, modulus))
+        with_struck = int8_sums(given, replace(held, values=struck))
         for kind, sums in zip(found, (with_struck, flipped, replaced), strict=True):
             found[kind] += bool(wrong_int8_rows(sums, modulus).any())
     return ((kind, number / flips) for kind, number in found.items())

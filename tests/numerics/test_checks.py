@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -7,7 +8,6 @@ import pytest
 from foretrace.base import WorkloadError
 from foretrace.numerics import CorruptionFound, checked_attention, measured_overhead, protect
 from foretrace.numerics.checks import (
-    CheckedInt8Weight,
     CheckedTable,
     CheckedWeight,
     attention_sums,
@@ -77,7 +77,7 @@ def test_flipped_weights_are_caught(zeros: float, generator: torch.Generator) ->
         struck = held.values.clone()
         row, column, bit = (int(torch.randint(n, (), generator=generator)) for n in (64, 32, 8))
         struck.view(torch.uint8)[row, column] ^= 1 << bit
-        sums = int8_sums(given, CheckedInt8Weight(struck, held.modulus))
+        sums = int8_sums(given, replace(held, values=struck))
         caught += bool(wrong_int8_rows(sums).any())
 
     assert caught / TRIALS >= 0.99

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from foretrace.base import WorkloadError
 from foretrace.numerics import (
     FLOAT_FORMATS,
+    TENSOR_CORES,
     Accumulator,
     FloatFormat,
     Rounding,
@@ -51,8 +53,13 @@ def test_every_pattern_means_what_it_means_to_libraries(
 def test_fp32_rounds_as_in_libraries_but_where_they_choose_another_stand_in(
     agreement: dict[tuple[str, str, str], tuple[int, str]],
 ) -> None:
-    found = {key: kind for key, (number, kind) in agreement.items() if key[1] == "fp32" and number}
+    found = {
+        key: kind
+        for key, (number, kind) in agreement.items()
+        if key[1] in {"fp32", "ties"} and number
+    }
 
+    assert ("fp16", "ties", "torch, emulated") in agreement
     assert ("bf16", "fp32", "torch, emulated") in agreement
     assert set(found.values()) <= {
         "beyond the largest",
@@ -132,6 +139,61 @@ def test_sums_in_bf16_lose_what_fp32_keeps() -> None:
     assert single < 1e-5
     assert half > 0.1  # a sum of 256 and above takes in no more numbers below a half
     assert single < in_blocks < half
+
+
+def in_fixed_point(
+    left: list[Fraction], right: list[Fraction], kind: Accumulator, of: FloatFormat
+) -> Fraction:
+    """Products and the sum so far as multiples of one power of two, what is lower cut off."""
+
+    def exponent(value: Fraction, least: int = -126) -> int:
+        return max(math.frexp(abs(value))[1] - 1 if value else least, least)
+
+    total = Fraction(0)
+    for begin in range(0, len(left), kind.block):
+        some = range(begin, min(begin + kind.block, len(left)))
+        least = of.smallest_exponent
+        highest = max(exponent(left[at], least) + exponent(right[at], least) for at in some)
+        unit = Fraction(2) ** (max(highest, exponent(total)) - (kind.aligned_bits or 0))
+        terms = [*(left[at] * right[at] for at in some), total]
+        total = unit * sum(math.trunc(one / unit) for one in terms)
+        last = Fraction(2) ** (exponent(total) - kind.keeps.mantissa_bits)
+        total = last * math.trunc(total / last)
+    return total
+
+
+@pytest.mark.parametrize(("name", "takes"), [("hopper-16bit", "bf16"), ("hopper-fp8", "fp8_e4m3")])
+def test_tensor_cores_add_in_fixed_point(name: str, takes: str) -> None:
+    torch.manual_seed(0)
+    kind, of = TENSOR_CORES[name], float_format(takes)
+    left, right = rounded(torch.randn(3, 80), of), rounded(torch.randn(80, 3), of)
+
+    found = emulated_product(left, right, kind, takes=of)
+
+    for row in range(3):
+        for column in range(3):
+            across = [Fraction(one) for one in left[row].tolist()]
+            down = [Fraction(one) for one in right[:, column].tolist()]
+            expected = in_fixed_point(across, down, kind, of)
+            assert Fraction(found[row, column].item()) == expected
+
+
+def test_sums_of_eight_bit_products_keep_fewer_bits_than_fp32() -> None:
+    torch.manual_seed(0)
+    of = float_format("fp8_e4m3")
+    left, right = rounded(torch.rand(16, 4096), of), rounded(torch.rand(4096, 16), of)
+    exact = left.double() @ right.double()
+
+    found = emulated_product(left, right, TENSOR_CORES["hopper-fp8"], takes=of)
+
+    error = (found.double() - exact) / exact
+    assert bool((error < 0).all())  # cut off, and of one sign
+    assert 2**-10 < float(error.abs().mean()) < 2**-3
+
+
+def test_a_device_that_is_not_there_is_refused_in_a_sentence() -> None:
+    with pytest.raises(WorkloadError, match=r"PyTorch has no device 'cubus' here"):
+        format_agreement(num_values=1, device="cubus")
 
 
 @pytest.mark.parametrize("name", [one.name for one in BLOCK_FORMATS])

@@ -29,6 +29,9 @@ def formats(
     values: Annotated[
         int, option("N", "Random fp32 numbers that each format rounds.", min=1)
     ] = 100_000,
+    device: Annotated[
+        str, option("NAME", "Where PyTorch and the emulation compute: cpu, cuda.")
+    ] = "cpu",
     seed: options.Seed = 0,
     top: options.Top = 64,
     outputs: Outputs,
@@ -36,7 +39,9 @@ def formats(
     """Show where PyTorch, ml_dtypes and the emulation mean the same by a number format."""
     with activity() as doing:
         doing.now("rounding")
-        found = numerics.format_agreement(num_values=values, seed=seed, progress=doing.advance)
+        found = numerics.format_agreement(
+            num_values=values, seed=seed, device=device, progress=doing.advance
+        )
     outputs.tell(found, top=top)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from foretrace.numerics.pairs import pair_of as pair_of
     from foretrace.numerics.probe import TrainingProbe as TrainingProbe
     from foretrace.numerics.probe import probe as probe
+    from foretrace.numerics.products import TENSOR_CORES as TENSOR_CORES
     from foretrace.numerics.products import Accumulator as Accumulator
     from foretrace.numerics.products import emulated_product as emulated_product
     from foretrace.numerics.protection import CorruptionFound as CorruptionFound

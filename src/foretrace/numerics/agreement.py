@@ -16,10 +16,11 @@ from foretrace.numerics.formats import (
     emulated,
     pattern_values,
 )
-from foretrace.numerics.libraries import Tensor, ml_dtypes, torch
+from foretrace.numerics.libraries import Tensor, check_device, ml_dtypes, torch
 
 _MOST_BITS = 16  # whose patterns are all tried
 _AT_ONCE = 1 << 20  # values
+_SINGLE_MANTISSA = 23
 _TWICE = 4096  # values of fp64 beside a tie, which two roundings move across it
 Cast: TypeAlias = "Callable[[Tensor], Tensor]"  # values as a library holds them, in fp64
 
@@ -44,7 +45,7 @@ class FormatAgreement:
 
     format: str
     sides: str  # "torch, emulated"
-    what: str  # "patterns", "fp32" or "fp64"
+    what: str  # "patterns", "fp32", "ties" or "fp64"
     num_tried: int
     num_different: int
     kind: str = ""  # of the values that differ most often
@@ -94,6 +95,7 @@ def format_agreement(
     *,
     num_values: int = 1_000_000,
     seed: int = 0,
+    device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Agreement:
     """What PyTorch, ml_dtypes and the emulation make of the same patterns and values.
@@ -101,16 +103,21 @@ def format_agreement(
     Args:
         num_values: random fp32 patterns of bits that each format rounds.
         seed: of the values.
+        device: where PyTorch and the emulation compute, as "cuda"; ml_dtypes does on the host.
         progress: called with formats done and formats in all.
+
+    Raises:
+        WorkloadError: if PyTorch has no such device here.
     """
+    check_device(device)
     chosen = [one for one in FLOAT_FORMATS if one.ml_dtypes]
     rows: list[FormatAgreement] = []
     for done, each in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen))
-        rows += _of_patterns(each)
-        rows += _of_values(each, num_values, seed)
-        rows += _of_doubles(each, seed)
+        rows += _of_patterns(each, device)
+        rows += _of_values(each, device, num_values=num_values, seed=seed)
+        rows += _of_doubles(each, device, seed)
     return Agreement(tuple(rows))
 
 
@@ -121,7 +128,7 @@ def _casts(of: FloatFormat) -> dict[str, Cast]:
         kind = getattr(torch, of.torch)
         found["torch"] = lambda values: values.to(kind).double()
     if of.ml_dtypes:
-        found["ml_dtypes"] = lambda values: _by_ml_dtypes(values, of)
+        found["ml_dtypes"] = lambda values: _by_ml_dtypes(values.cpu(), of).to(values.device)
     found["emulated"] = lambda values: emulated(values, of)
     return found
 
@@ -143,14 +150,14 @@ def _from_ml_dtypes(held: Any) -> Tensor:
         return torch.from_numpy(held.astype(np.float64))
 
 
-def _of_patterns(of: FloatFormat) -> Iterator[FormatAgreement]:
+def _of_patterns(of: FloatFormat, device: str) -> Iterator[FormatAgreement]:
     """What every pattern of bits means."""
     if of.num_bits > _MOST_BITS:
         return
     patterns = torch.arange(2**of.num_bits).to(torch.int16 if of.num_bits > 8 else torch.uint8)  # noqa: PLR2004  bits of a byte
     sides = {"emulated": pattern_values(of)}
     if of.torch:
-        sides["torch"] = patterns.view(getattr(torch, of.torch)).double()
+        sides["torch"] = patterns.to(device).view(getattr(torch, of.torch)).double().cpu()
     if of.ml_dtypes:
         sides["ml_dtypes"] = _from_ml_dtypes(patterns.numpy().view(_ml_type(of)))
     ours = sides.pop("emulated")
@@ -160,12 +167,24 @@ def _of_patterns(of: FloatFormat) -> Iterator[FormatAgreement]:
         yield count.row(of, f"{name}, emulated", "patterns")
 
 
-def _of_values(of: FloatFormat, num_values: int, seed: int) -> Iterator[FormatAgreement]:
-    """Random patterns of fp32: every exponent alike, NaN and infinities among them."""
-    yield from _of(of, "fp32", _random_fp32(num_values, seed))
+def _of_values(
+    of: FloatFormat, device: str, *, num_values: int, seed: int
+) -> Iterator[FormatAgreement]:
+    """Random patterns of fp32: every exponent alike, NaN and infinities among them; then ties."""
+    yield from _of(of, "fp32", _random_fp32(num_values, seed), device)
+    yield from _of(of, "ties", _ties(of), device)
 
 
-def _of_doubles(of: FloatFormat, seed: int) -> Iterator[FormatAgreement]:
+def _ties(of: FloatFormat) -> Iterator[Tensor]:
+    """Every upper half of an fp32 pattern, with lower halves at and beside the middle of two."""
+    middle = 1 << (_SINGLE_MANTISSA - 1 - of.mantissa_bits)
+    at = sorted({(low + high) & 0xFFFF for low in (-1, 0, 1) for high in (0, middle, 3 * middle)})
+    for low in at:
+        bits = torch.arange(-(2**15), 2**15) * 2**16 + low
+        yield bits.to(torch.int32).view(torch.float32)
+
+
+def _of_doubles(of: FloatFormat, device: str, seed: int) -> Iterator[FormatAgreement]:
     """Values of fp64 just beside what lies in the middle of two numbers."""
     if of.is_scale or of.num_bits > _MOST_BITS:
         return
@@ -173,7 +192,7 @@ def _of_doubles(of: FloatFormat, seed: int) -> Iterator[FormatAgreement]:
     step = 2.0**-of.mantissa_bits
     at = torch.randint(0, 2**of.mantissa_bits, (_TWICE,), generator=generator)
     beside = torch.rand(_TWICE, dtype=torch.float64, generator=generator) - 0.5
-    yield from _of(of, "fp64", iter([1.0 + (at + 0.5) * step + beside * 2.0**-30]))
+    yield from _of(of, "fp64", iter([1.0 + (at + 0.5) * step + beside * 2.0**-30]), device)
 
 
 def _random_fp32(num_values: int, seed: int) -> Iterator[Tensor]:
@@ -184,10 +203,13 @@ def _random_fp32(num_values: int, seed: int) -> Iterator[Tensor]:
         yield bits.to(torch.int32).view(torch.float32)
 
 
-def _of(of: FloatFormat, what: str, values: Iterator[Tensor]) -> Iterator[FormatAgreement]:
+def _of(
+    of: FloatFormat, what: str, values: Iterator[Tensor], device: str
+) -> Iterator[FormatAgreement]:
     casts = _casts(of)
     counts = {pair: _Differences() for pair in combinations(casts, 2)}
-    for some in values:
+    for one in values:
+        some = one.to(device)
         found = {name: cast(some) for name, cast in casts.items()}
         for (left, right), count in counts.items():
             count.add(some.double(), found[left], found[right], of)

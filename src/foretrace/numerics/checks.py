@@ -17,6 +17,7 @@ from foretrace.numerics.libraries import Tensor, torch
 # Models", arXiv:2103.00130.
 MODULUS = 127
 _LARGEST_MODULUS = 127  # whose remainders int8 holds; one more does too, and is no good
+_MULTIPLE = 8  # of columns of an int8 product on CUDA devices
 # Standard deviations of the modelled rounding error: with 7, one of 4e11 normal errors is beyond.
 DEVIATIONS = 7.0
 # Products are summed in so many partial sums at once: AVX-512 holds 16 fp32 numbers, and BLAS keeps
@@ -27,10 +28,11 @@ _SMALLEST = 1e-30
 
 @dataclass(frozen=True, eq=False)
 class CheckedInt8Weight:
-    """int8 weights with a column of remainders of their rows' sums."""
+    """int8 weights with a column of remainders of their rows' sums, the last one."""
 
-    values: Tensor  # int8[inner, columns + 1]
+    values: Tensor  # int8[inner, columns + 1], on devices with columns of zeros between
     modulus: int
+    num_columns: int
 
 
 def checked_int8_weight(weight: Tensor, modulus: int = MODULUS) -> CheckedInt8Weight:
@@ -50,11 +52,19 @@ def checked_int8_weight(weight: Tensor, modulus: int = MODULUS) -> CheckedInt8We
             f"weights are {weight.dtype} of shape {tuple(weight.shape)}: expected an int8 matrix"
         )
     sums = weight.to(torch.int64).sum(1, keepdim=True).remainder(modulus).to(torch.int8)
-    return CheckedInt8Weight(torch.cat([weight, sums], 1), modulus)
+    num_columns = weight.shape[1]
+    if weight.device.type == "cpu":
+        return CheckedInt8Weight(torch.cat([weight, sums], 1), modulus, num_columns)
+    nothing = weight.new_zeros(weight.shape[0], -(num_columns + 1) % _MULTIPLE)
+    by_columns = torch.cat([weight, nothing, sums], 1).mT.contiguous()  # as units read them
+    return CheckedInt8Weight(by_columns.mT, modulus, num_columns)
 
 
 def int8_sums(given: Tensor, weight: CheckedInt8Weight) -> Tensor:
-    """The product with its column of sums, int32[rows, columns + 1], by PyTorch's own kernel."""
+    """The product with its column of sums, int32[rows, columns + 1], by PyTorch's own kernel.
+
+    On a device columns of zeros stand before the sums, and `_int_mm` wants more than 16 rows.
+    """
     found: Tensor = torch._int_mm(given, weight.values)  # noqa: SLF001  there is no other int8 product
     return found
 
@@ -68,7 +78,7 @@ def wrong_int8_rows(sums: Tensor, modulus: int = MODULUS) -> Tensor:
 def checked_int8_product(given: Tensor, weight: CheckedInt8Weight) -> tuple[Tensor, Tensor]:
     """The product, int32[rows, columns], and which rows are wrong."""
     sums = int8_sums(given, weight)
-    return sums[:, :-1], wrong_int8_rows(sums, weight.modulus)
+    return sums[:, : weight.num_columns], wrong_int8_rows(sums, weight.modulus)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +167,7 @@ def wrong_rows(
     weight: CheckedWeight,
     product: Tensor,
     *,
-    offset: float = 0.0,
+    offset: float | Tensor = 0.0,
     output: FloatFormat = FP32,
     accumulator: FloatFormat = FP32,
 ) -> Tensor:

@@ -184,8 +184,8 @@ def emulated(
 ) -> Tensor:
     """The same by arithmetic alone, in fp64; what libraries do is held against it."""
     wide = values.double()
-    quantum = _exponents(wide).clamp(min=to.smallest_exponent) - to.mantissa_bits
-    scaled = wide * _power(-quantum)
+    quantum = exponents(wide).clamp(min=to.smallest_exponent) - to.mantissa_bits
+    scaled = wide * power(-quantum)
     if rounding is Rounding.NEAREST:
         whole = scaled.round()
     elif rounding is Rounding.TOWARD_ZERO:
@@ -195,7 +195,7 @@ def emulated(
             scaled.shape, dtype=torch.float64, generator=generator, device=scaled.device
         )
         whole = (scaled.abs() + odds).floor().copysign(scaled)
-    found = whole * _power(quantum)
+    found = whole * power(quantum)
     found = _with_overflow(found, wide, to, is_clipped=rounding is not Rounding.NEAREST)
     return _with_specials(found, wide, to, saturates=saturates)
 
@@ -221,13 +221,13 @@ def _with_specials(found: Tensor, wide: Tensor, to: FloatFormat, *, saturates: b
     return found
 
 
-def _exponents(wide: Tensor) -> Tensor:
+def exponents(wide: Tensor) -> Tensor:
     """floor(log2|x|) of every normal fp64 number, from its bits."""
     bits = wide.view(torch.int64) >> _DOUBLE_MANTISSA
     return (bits & (2 * _DOUBLE_BIAS + 1)) - _DOUBLE_BIAS
 
 
-def _power(exponents: Tensor) -> Tensor:
+def power(exponents: Tensor) -> Tensor:
     """Two to these powers, exactly."""
     bounded = exponents.clamp(1 - _DOUBLE_BIAS, _DOUBLE_BIAS)
     return ((bounded + _DOUBLE_BIAS) << _DOUBLE_MANTISSA).view(torch.float64)
@@ -240,10 +240,10 @@ def pattern_values(of: FloatFormat) -> Tensor:
     fraction = (patterns & (2**of.mantissa_bits - 1)).double() * 2.0**-of.mantissa_bits
     top = 2**of.exponent_bits - 1
     if of.is_scale:
-        found = _power(stored - of.bias)
+        found = power(stored - of.bias)
         return torch.where(stored == top, torch.nan, found)
     is_normal = stored > 0
-    found = (fraction + is_normal) * _power(stored.clamp(min=1) - of.bias)
+    found = (fraction + is_normal) * power(stored.clamp(min=1) - of.bias)
     sign = torch.where((patterns >> (of.num_bits - 1)) == 1, -1.0, 1.0)
     if of.specials is Specials.IEEE:
         special = torch.where(fraction == 0, torch.inf, torch.nan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -36,8 +36,17 @@ class _Guarded:
 
     name: str
     module: Any
-    weights: list[tuple[CheckedWeight, float]]  # each with its bias' sum
+    weights: list[tuple[CheckedWeight, Tensor]]  # each with its bias' sum, float64[]
     num_calls: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """Rows of one call, whose sums a device may still be adding."""
+
+    module: str
+    call: int
+    wrong: Tensor  # bool[rows]
 
 
 class Protection:
@@ -48,13 +57,20 @@ class Protection:
     """
 
     def __init__(
-        self, model: torch.nn.Module, on_error: Callable[[CorruptionFound], object] | None
+        self,
+        model: torch.nn.Module,
+        on_error: Callable[[CorruptionFound], object] | None,
+        *,
+        is_compiled: bool,
     ) -> None:
         """Encode every parameter that is guarded."""
         self.found: list[CorruptionFound] = []
         self._num_attended = 0
         self._attending: _Guarded | None = None
         self._on_error = on_error
+        self._is_compiled = is_compiled
+        self._is_running = False
+        self._judged: list[_Judged] = []
         self._guarded = list(_guarded(model))
         if not self._guarded:
             raise WorkloadError(
@@ -65,10 +81,9 @@ class Protection:
         for one in self._guarded:
             self._hooks += self._hooks_of(one)
         self._attention = _attention_checks(_AttentionLook(self._attended, self._projected))
-        begin, end = self._attention.__enter__, self._attention.__exit__
         self._hooks += [
-            model.register_forward_pre_hook(lambda *_: begin() and None),
-            model.register_forward_hook(lambda *_: end(None, None, None), always_call=True),
+            model.register_forward_pre_hook(self._begin),
+            model.register_forward_hook(self._end, always_call=True),
         ]
 
     @property
@@ -94,6 +109,15 @@ class Protection:
         """End."""
         self.remove()
 
+    def _begin(self, *_: object) -> None:
+        self._is_running = True
+        self._attention.__enter__()
+
+    def _end(self, *_: object) -> None:
+        self._attention.__exit__(None, None, None)
+        self._is_running = False
+        self._tell()
+
     def _hooks_of(self, one: _Guarded) -> Iterator[Any]:
         module, kind = one.module, type(one.module)
         if kind is not torch.nn.MultiheadAttention:
@@ -112,15 +136,15 @@ class Protection:
 
     def _hook(self, one: _Guarded) -> Callable[[Any, tuple[Any, ...], Tensor], None]:
         def check(_: Any, given: tuple[Any, ...], out: Tensor) -> None:
-            with torch.no_grad():
-                wrong = _wrong(one, given, out)
+            with torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001  no mode looks at a check
+                wrong = self._wrong(one, given, out)
             one.num_calls += 1
-            self._tell(one.name, wrong, one.num_calls - 1)
+            self._judge(one.name, wrong, one.num_calls - 1)
 
         return check
 
     def _attended(self, wrong: Tensor) -> None:
-        self._tell("attention", wrong, self._num_attended)
+        self._judge("attention", wrong, self._num_attended)
         self._num_attended += 1
 
     def _projected(self, given: Tensor, weight: Tensor, out: Tensor) -> None:
@@ -130,23 +154,52 @@ class Protection:
             return
         for (held, bias), (own, _) in zip(one.weights, _products(one.module), strict=True):
             if own.data_ptr() == weight.data_ptr() and own.shape == weight.shape:
-                self._tell(one.name, _wrong_product(held, bias, given, out), one.num_calls)
+                self._judge(one.name, self._wrong_product(held, bias, given, out), one.num_calls)
                 return
 
-    def _tell(self, module: str, wrong: Tensor, call: int) -> None:
-        if not bool(wrong.any()):
+    def _wrong(self, one: _Guarded, given: tuple[Any, ...], out: Tensor) -> Tensor:
+        weight, bias = one.weights[0]
+        if isinstance(one.module, torch.nn.Linear):
+            return self._wrong_product(weight, bias, given[0], out)
+        if given[0].dim() == 1:
+            return torch.zeros(1, dtype=torch.bool)  # bags by offsets are not checked
+        check = _compiled(_wrong_pooled) if self._is_compiled else _wrong_pooled
+        return check(given[0], weight.sums, out, is_mean=one.module.mode == "mean")
+
+    def _wrong_product(
+        self, weight: CheckedWeight, bias: Tensor, given: Tensor, out: Tensor
+    ) -> Tensor:
+        rows, product = given.reshape(-1, given.shape[-1]), out.reshape(-1, out.shape[-1])
+        check = _compiled(wrong_rows) if self._is_compiled else wrong_rows
+        return check(rows, weight, product, offset=bias, output=float_format(str(out.dtype)))
+
+    def _judge(self, module: str, wrong: Tensor, call: int) -> None:
+        """Rows are looked at when the model is done: a device is not waited for at each module."""
+        self._judged.append(_Judged(module, call, wrong))
+        if not self._is_running:  # a module that was called by itself
+            self._tell()
+
+    def _tell(self) -> None:
+        judged, self._judged = self._judged, []
+        if not judged:
             return
-        rows = wrong.flatten().nonzero()[:, 0]
-        found = CorruptionFound(
-            module=module, num_rows=len(rows), first_row=int(rows[0]), call=call
-        )
-        self.found.append(found)
-        if self._on_error is not None:
-            self._on_error(found)
+        for one, is_wrong in zip(judged, _any_of([each.wrong for each in judged]), strict=True):
+            if not is_wrong:
+                continue
+            rows = one.wrong.flatten().nonzero()[:, 0]
+            found = CorruptionFound(
+                module=one.module, num_rows=len(rows), first_row=int(rows[0]), call=one.call
+            )
+            self.found.append(found)
+            if self._on_error is not None:
+                self._on_error(found)
 
 
 def protect(
-    model: torch.nn.Module, *, on_error: Callable[[CorruptionFound], object] | None = None
+    model: torch.nn.Module,
+    *,
+    on_error: Callable[[CorruptionFound], object] | None = None,
+    is_compiled: bool = False,
 ) -> Protection:
     """Check linear layers, embedding bags and attention of a model while it runs.
 
@@ -155,12 +208,34 @@ def protect(
 
     Args:
         model: any module.
-        on_error: called with what is found, as to run the step again; it may raise.
+        on_error: called when the model is done with what was found, as to run the step again; it
+            may raise.
+        is_compiled: whether `torch.compile` makes one kernel of each check, which reads operands
+            and results once; the first run then takes a while.
 
     Raises:
         WorkloadError: if nothing in it can be checked.
     """
-    return Protection(model, on_error)
+    return Protection(model, on_error, is_compiled=is_compiled)
+
+
+@cache
+def _compiled(check: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """One kernel of a check's many operators."""
+    return torch.compile(check)
+
+
+def _any_of(wrong: Sequence[Tensor]) -> list[bool]:
+    """Whether each holds a row; a device is asked once."""
+    by_device: dict[Any, list[int]] = {}
+    for at, one in enumerate(wrong):
+        by_device.setdefault(one.device, []).append(at)
+    found = [False] * len(wrong)
+    for places in by_device.values():
+        told: list[bool] = torch.stack([wrong[at].any() for at in places]).tolist()
+        for at, is_wrong in zip(places, told, strict=True):
+            found[at] = is_wrong
+    return found
 
 
 @dataclass
@@ -247,7 +322,10 @@ def _guarded(model: torch.nn.Module) -> Iterator[_Guarded]:
 def _guard(name: str, module: Any) -> _Guarded:
     with torch.no_grad():
         weights = [
-            (CheckedWeight.of(weight), 0.0 if bias is None else float(bias.double().sum()))
+            (
+                CheckedWeight.of(weight),
+                (weight.new_zeros(1) if bias is None else bias).double().sum(),
+            )
             for weight, bias in (
                 (weight if isinstance(module, torch.nn.EmbeddingBag) else weight.mT, bias)
                 for weight, bias in _products(module)
@@ -274,23 +352,12 @@ def _products(module: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
     yield module.out_proj.weight, module.out_proj.bias
 
 
-def _wrong(one: _Guarded, given: tuple[Any, ...], out: Tensor) -> Tensor:
-    first: Tensor = given[0]
-    weight, bias = one.weights[0]
-    if isinstance(one.module, torch.nn.Linear):
-        return _wrong_product(weight, bias, first, out)
-    if first.dim() == 1:
-        return torch.zeros(1, dtype=torch.bool)  # bags by offsets are not checked
-    expected = weight.sums[first].sum(1)
-    expected = expected / first.shape[1] if one.module.mode == "mean" else expected
-    sizes = out.double().abs().sum(1)
-    return ~((out.double().sum(1) - expected).abs() <= _SUM_TOLERANCE * sizes)
-
-
-def _wrong_product(weight: CheckedWeight, bias: float, given: Tensor, out: Tensor) -> Tensor:
-    rows, product = given.reshape(-1, given.shape[-1]), out.reshape(-1, out.shape[-1])
-    output = float_format(str(out.dtype))
-    return wrong_rows(rows, weight, product, offset=bias, output=output)
+def _wrong_pooled(bags: Tensor, sums: Tensor, out: Tensor, *, is_mean: bool) -> Tensor:
+    """Bags whose vector does not sum to its rows' sums; bool[bags]."""
+    expected = sums[bags].sum(1)
+    expected = expected / bags.shape[1] if is_mean else expected
+    wide = out.double()
+    return ~((wide.sum(1) - expected).abs() <= _SUM_TOLERANCE * wide.abs().sum(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +400,7 @@ class CheckOverhead(Answer):
 
 
 def measured_overhead(
-    model: torch.nn.Module, inputs: Inputs, *, repeats: int = 20
+    model: torch.nn.Module, inputs: Inputs, *, repeats: int = 20, is_compiled: bool = False
 ) -> CheckOverhead:
     """What `protect` costs on these inputs, here: medians of runs in turn.
 
@@ -341,6 +408,7 @@ def measured_overhead(
         model: any module.
         inputs: samples along the first dimension.
         repeats: runs of each.
+        is_compiled: as of `protect`.
 
     Raises:
         WorkloadError: if the model fails, or nothing in it can be checked.
@@ -348,7 +416,7 @@ def measured_overhead(
     times: dict[str, list[int]] = {"plain": [], "checked": []}
     for _ in range(repeats + 1):
         times["plain"].append(_taken_ns(model, inputs))
-        with protect(model) as guard:
+        with protect(model, is_compiled=is_compiled) as guard:
             times["checked"].append(_taken_ns(model, inputs))
     plain, checked = (float(median(one[1:])) for one in times.values())
     rows = tuple(
@@ -360,5 +428,7 @@ def measured_overhead(
 
 def _taken_ns(model: torch.nn.Module, inputs: Inputs) -> int:
     begin = time.perf_counter_ns()
-    run(model, inputs)
+    device = run(model, inputs).device.type
+    if device != "cpu":  # it is still at work
+        getattr(torch, device).synchronize()
     return time.perf_counter_ns() - begin
