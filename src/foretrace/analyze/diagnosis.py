@@ -26,7 +26,6 @@ from foretrace.analyze.idle import (
 )
 from foretrace.analyze.slow_work import Compute, SlowKind, SlowLink, slow_links
 from foretrace.analyze.stalls import StallKind
-from foretrace.analyze.steps import steps
 from foretrace.analyze.windows import step_time_ns
 from foretrace.answer import (
     Answer,
@@ -215,7 +214,7 @@ def diagnosis(of: Timeline | Recording) -> Diagnosis:
     """
     timeline = of.measured if isinstance(of, Recording) else of
     first = _of_hang(of) if isinstance(of, Recording) else ()
-    lost = _once(idle(timeline), timeline)
+    lost = idle(timeline)
     cells = max(len(set(zip(lost.step.tolist(), lost.rank.tolist(), strict=True))), 1)
     step_ns = max(step_time_ns(timeline), 1)
     compute = Compute.of(timeline)
@@ -227,23 +226,6 @@ def diagnosis(of: Timeline | Recording) -> Diagnosis:
     causes = sorted(harmful, key=lambda one: (-one.lost_ns, one.rank))
     unexplained_ns = int(lost.duration_ns[lost.cause == IdleCause.UNEXPLAINED].sum()) // cells
     return Diagnosis((*first, *causes), step_ns, unexplained_ns)
-
-
-def _once(lost: IdleCauses, timeline: Timeline) -> IdleCauses:
-    """Each moment of a rank in the first of its steps that holds it.
-
-    A step ends with its device, behind the begin of the next one on the host.
-    """
-    table = steps(timeline)
-    begin_ns = lost.begin_ns.copy()
-    for rank in np.unique(lost.rank).tolist():
-        rows = np.flatnonzero(table.rank == rank)
-        rows = rows[np.argsort(table.begin_ns[rows], kind="stable")]
-        over_ns = np.maximum.accumulate(table.end_ns[rows])
-        for row, until_ns in zip(rows[1:].tolist(), over_ns[:-1].tolist(), strict=True):
-            mine = (lost.rank == rank) & (lost.step == table.step[row])
-            begin_ns[mine] = np.maximum(begin_ns[mine], until_ns)
-    return replace(lost, begin_ns=np.minimum(begin_ns, lost.end_ns))
 
 
 def _of_hang(recording: Recording) -> tuple[Cause, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from foretrace.analyze.steps import steps
 from foretrace.analyze.windows import Windows, mean_step_ns, windows
 from foretrace.base import Bools, GraphError, Int32s
-from foretrace.graph import DEVICE_KINDS, NO_NODE, ExecutionGraph, NodeKind, Timeline
+from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
 from foretrace.simulate import NO_GOAL
 
 END_GOAL, BEGIN_GOAL = 0, 1
@@ -46,7 +46,7 @@ class StepSpan:
 def step_span(
     timeline: Timeline, step: str | int | None = None, rank: int | None = None
 ) -> StepSpan:
-    """The job's window of a step (see `windows`), or one rank's own step, mark to last end.
+    """The job's window of a step (see `windows`), or one rank's own step (see `steps`).
 
     Args:
         timeline: measured or simulated.
@@ -60,7 +60,7 @@ def step_span(
     row = table.row_of(step)
     if rank is not None:
         return _of_rank(timeline, int(table.step[row]), rank)
-    return _of_rows(timeline, table, (row,))
+    return _of_rows(table, (row,))
 
 
 def step_spans(timeline: Timeline, step_names: Collection[str]) -> Iterator[StepSpan]:
@@ -68,7 +68,7 @@ def step_spans(timeline: Timeline, step_names: Collection[str]) -> Iterator[Step
     table = windows(timeline)
     for row, step in enumerate(table.step.tolist()):
         if table.step_names[step] in step_names:
-            yield _of_rows(timeline, table, (row,))
+            yield _of_rows(table, (row,))
 
 
 def mean_span(timeline: Timeline, step: str | int | None, rank: int | None) -> StepSpan:
@@ -85,7 +85,7 @@ def mean_span(timeline: Timeline, step: str | int | None, rank: int | None) -> S
     """
     table = windows(timeline)
     if step is None and rank is None and len(table):
-        span = _of_rows(timeline, table, table.longest_run())
+        span = _of_rows(table, table.longest_run())
     else:
         span = step_span(timeline, step, rank)
     if span.duration_ns <= 0:
@@ -131,13 +131,10 @@ def closes(graph: ExecutionGraph, steps_: tuple[int, ...], rank: int | None = No
     return found
 
 
-def _of_rows(timeline: Timeline, table: Windows, rows: tuple[int, ...]) -> StepSpan:
+def _of_rows(table: Windows, rows: tuple[int, ...]) -> StepSpan:
     """Steps of the job that follow each other, by their rows."""
     first, last = rows[0], rows[-1]
     steps_ = tuple(table.step[list(rows)].tolist())
-    begin_node = int(table.begin_node[first])
-    if begin_node == NO_NODE:
-        begin_node = _first_mark(timeline, steps_[0], int(table.begin_ns[first]))
     several = f"mean of {len(rows)} steps"
     return StepSpan(
         step_name=table.step_names[steps_[0]] if len(rows) == 1 else several,
@@ -145,7 +142,7 @@ def _of_rows(timeline: Timeline, table: Windows, rows: tuple[int, ...]) -> StepS
         steps=steps_,
         begin_ns=int(table.begin_ns[first]),
         end_ns=int(table.end_ns[last]),
-        begin_node=begin_node,
+        begin_node=int(table.begin_node[first]),
         end_node=int(table.end_node[last]),
         steps_before=_run_before(table, first),
     )
@@ -153,7 +150,7 @@ def _of_rows(timeline: Timeline, table: Windows, rows: tuple[int, ...]) -> StepS
 
 def _run_before(table: Windows, row: int) -> tuple[int, ...]:
     """The steps that follow each other up to a row's begin, which none of them may end after."""
-    first = int(np.flatnonzero(table.begin_node[: row + 1] == NO_NODE)[-1])
+    first = int(np.flatnonzero(~table.follows[: row + 1])[-1])
     return tuple(table.step[first:row].tolist())
 
 
@@ -173,16 +170,7 @@ def _of_rank(timeline: Timeline, step: int, rank: int) -> StepSpan:
         steps=(step,),
         begin_ns=int(table.begin_ns[row]),
         end_ns=int(table.end_ns[row]),
-        begin_node=_first_mark(timeline, step, int(table.begin_ns[row]), rank),
+        begin_node=int(table.begin_node[row]),
         end_node=int(table.end_node[row]),
         steps_before=(),
     )
-
-
-def _first_mark(timeline: Timeline, step: int, begin_ns: int, rank: int | None = None) -> int:
-    """The first begin mark of a step at a moment."""
-    graph = timeline.graph
-    is_mark = (graph.step == step) & (graph.kind == NodeKind.STEP_BEGIN) & (graph.rank >= 0)
-    if rank is not None:
-        is_mark &= graph.rank == rank
-    return int(np.flatnonzero(is_mark & (timeline.start_ns == begin_ns))[0])

@@ -1,9 +1,10 @@
 """`Windows`: the job's steps, one after the other, as spans that all ranks share.
 
 A step of the job ends when the last of its ranks does, device included, and begins where the
-step before ended; the first begins with the first rank that begins it. So windows of
-consecutive steps tile the run, and a step's length is what the next step has to wait. A step that
-ends before the step before does has no length.
+step before ended; the first begins with the first rank that begins it, or with the end of what
+devices were still at work on then. So windows of consecutive steps tile the run, and a step's
+length is what the next step has to wait. A step that ends before the step before does has no
+length.
 
 *The job's step time* is the mean length of the steps of a run: what throughput follows from.
 """
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze.options import step_name
-from foretrace.analyze.steps import steps
+from foretrace.analyze.steps import StepTable, steps
 from foretrace.answer import Fact, Facts, milliseconds_text
-from foretrace.base import GraphError, Int32s, Int64s
-from foretrace.graph import NO_NODE, Timeline
+from foretrace.base import Bools, GraphError, Int32s, Int64s
+from foretrace.graph import Timeline
 
+_LOWEST = np.iinfo(np.int64).min
 _NUMBER = re.compile(r"(?<!\d)(\d{1,18})\D*$")
 
 
@@ -32,8 +34,9 @@ class Windows:
     step: Int32s  # int32[rows]
     begin_ns: Int64s  # int64[rows]
     end_ns: Int64s  # int64[rows]
-    begin_node: Int64s  # int64[rows], node whose end is the begin; NO_NODE: a mark's start is
+    begin_node: Int64s  # int64[rows], node whose end is the begin, or the mark that starts there
     end_node: Int64s  # int64[rows], node whose end is the end: the last of the last rank
+    follows: Bools  # bool[rows], whether it begins where the row before ended
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -61,7 +64,7 @@ class Windows:
 
     def longest_run(self) -> tuple[int, ...]:
         """Rows of the longest run of steps that follow each other; ties: the first."""
-        firsts = [row for row in range(len(self)) if row == 0 or self.begin_node[row] == NO_NODE]
+        firsts = np.flatnonzero(~self.follows).tolist()
         runs = zip(firsts, [*firsts[1:], len(self)], strict=True)
         first, last = max(runs, key=lambda run: run[1] - run[0], default=(0, 0))
         return tuple(range(first, last))
@@ -122,12 +125,15 @@ def _windows(timeline: Timeline) -> Windows:
     found, first_row = np.unique(table.step, return_index=True)  # the table is by step
     bounds = np.append(first_row, len(table))
     begin_ns, end_ns, begin_node, end_node = (np.empty(len(found), np.int64) for _ in range(4))
+    follows = np.zeros(len(found), np.bool_)
     for row, step in enumerate(found.tolist()):
         rows = slice(bounds[row], bounds[row + 1])
         last = bounds[row] + np.argmax(table.end_ns[rows])
         end_ns[row], end_node[row] = table.end_ns[last], table.end_node[last]
-        begin_ns[row], begin_node[row] = table.begin_ns[rows].min(), NO_NODE
-        if row and _follows(timeline.graph.step_names, found[row - 1], step):
+        follows[row] = row and _follows(timeline.graph.step_names, found[row - 1], step)
+        first = bounds[row] + _first_begin(table, rows)
+        begin_ns[row], begin_node[row] = table.begin_ns[first], table.begin_node[first]
+        if follows[row]:
             begin_ns[row], begin_node[row] = end_ns[row - 1], end_node[row - 1]
             if end_ns[row] < begin_ns[row]:  # a rank of the step before is still at work
                 end_ns[row], end_node[row] = begin_ns[row], begin_node[row]
@@ -138,6 +144,19 @@ def _windows(timeline: Timeline) -> Windows:
         end_ns=end_ns,
         begin_node=begin_node,
         end_node=end_node,
+        follows=follows,
+    )
+
+
+def _first_begin(table: StepTable, rows: slice) -> int:
+    """Which of a step's ranks begins the job's step, where no step before is known.
+
+    The last whose device was still at work on something before; without such, the first.
+    """
+    mark_ns, begin_ns = table.mark_ns[rows], table.begin_ns[rows]
+    is_late = begin_ns > mark_ns
+    return int(
+        np.argmax(np.where(is_late, begin_ns, _LOWEST)) if is_late.any() else mark_ns.argmin()
     )
 
 

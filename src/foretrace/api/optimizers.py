@@ -48,9 +48,9 @@ def _stretches(job: Job, rank: int, log: Sequence[Observation]) -> Mapping[int, 
     rows = np.flatnonzero(table.rank == rank)
     moments = recording.on_timeline(rank, np.array([one.time_ns for one in log], np.int64))
     return {
-        seen.step: Stretch(rank, int(table.begin_ns[row]), moment)
+        seen.step: Stretch(rank, int(table.mark_ns[row]), moment)
         for seen, moment in zip(log, moments.tolist(), strict=True)
-        for row in rows[(table.begin_ns[rows] < moment) & (moment <= table.end_ns[rows])].tolist()
+        for row in rows[(table.mark_ns[rows] < moment) & (moment <= table.end_ns[rows])].tolist()
     }
 
 

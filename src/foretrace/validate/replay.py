@@ -141,8 +141,8 @@ class _Observation:
                 measured_parts=self._parts.rows[row].parts,
                 replayed_parts=parts.rows[row].parts,
                 kernel_start_error=_distribution(
-                    (replayed.start_ns[starts] - table.begin_ns[row])
-                    - (measured.start_ns[starts] - self._table.begin_ns[row])
+                    (replayed.start_ns[starts] - table.mark_ns[row])
+                    - (measured.start_ns[starts] - self._table.mark_ns[row])
                 ),
                 collective_measured_ns=int(self._collective_ns[row]),
                 collective_replayed_ns=int(collective_ns[row]),

@@ -73,8 +73,7 @@ def _chosen_steps(table: StepTable, step: str | None) -> StepTable:
         have = ", ".join(table.step_names[:8])
         raise GraphError(f"no step {step!r}: the recording has {have or 'none'}.")
     rows = np.flatnonzero(table.step == table.step_names.index(step))
-    columns = ("step", "rank", "begin_ns", "host_end_ns", "end_ns", "end_node")
-    return replace(table, **{name: getattr(table, name)[rows] for name in columns})
+    return table.at(rows)
 
 
 def _within(stretches: Stretches, rank: int, begin_ns: int, end_ns: int) -> Stretches:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph import NO_NODE, EdgeKind, ExecutionGraph, NodeKind, Timeline
+from foretrace.graph import NO_NODE, NO_STEP, EdgeKind, ExecutionGraph, NodeKind, Timeline
 
 _HANDED = (EdgeKind.LAUNCH, EdgeKind.ISSUE)
 
@@ -79,7 +79,8 @@ def _anchors(graph: ExecutionGraph, target: Int64s, lead: Int64s) -> Int64s:
 def _adopt_orphans(graph: ExecutionGraph, anchor: Int64s) -> None:
     """Out: `anchor` of a stream's nodes without a launch, from the next on the stream that has one.
 
-    None follows: they stay on their own, as if the host had done them.
+    None follows: they stay on their own, as if the host had done them. What was launched before the
+    first step, and runs ahead of its work, stands behind the rank's first node, outside all steps.
     """
     by_lane = graph.in_lanes(np.flatnonzero(graph.is_on_stream))
     is_orphan = anchor[by_lane] == by_lane
@@ -90,8 +91,13 @@ def _adopt_orphans(graph: ExecutionGraph, anchor: Int64s) -> None:
     has_next[has_next] = (
         graph.lane[by_lane[following[has_next]]] == graph.lane[by_lane[np.flatnonzero(has_next)]]
     )
-    adopted = is_orphan & has_next
-    anchor[by_lane[adopted]] = anchor[by_lane[following[adopted]]]
+    adopted = np.flatnonzero(is_orphan & has_next)
+    nodes, parents = by_lane[adopted], anchor[by_lane[following[adopted]]]
+    ranks, first = np.unique(graph.rank, return_index=True)
+    first_of_rank = first[np.searchsorted(ranks, graph.rank[nodes])]
+    is_carried = (graph.step[nodes] == NO_STEP) & (graph.step[parents] != NO_STEP)
+    is_carried &= graph.step[first_of_rank] == NO_STEP
+    anchor[nodes] = np.where(is_carried, first_of_rank, parents)
 
 
 def next_where(is_wanted: Bools) -> Int64s:
