@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import foretrace as ft
 from foretrace.base import ModelError, WorkloadError
+from foretrace.capture import (
+    DeviceWork,
+    IssuedExchange,
+    IssuedRole,
+    IssuedWork,
+    StepBegin,
+    StreamHold,
+    WorldRoles,
+)
+from foretrace.capture.world.role import Entry, RoleMemory
+from foretrace.graph import NodeKind
 from foretrace.machine import load_machine
+from foretrace.trace import Category
+from foretrace.world import WorldRun
 
 SCRIPTS = Path(__file__).parents[1] / "capture" / "world" / "scripts"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -117,3 +131,67 @@ def test_parameters_without_a_device_and_freed_gathers_are_no_memory(tmp_path: P
     ran = [graph.names[one] for one in graph.operator.tolist() if one >= 0]
     assert ran.count("aten::_fused_rms_norm") in {5, 10}  # of launch and kernel
     assert not ran.count("aten::rsqrt")
+
+
+def _timed(rank: int = 0) -> IssuedRole:
+    """A step of one operator that started two kernels, and a sum over two ranks behind it."""
+    kernel = int(Category.KERNEL)
+    entries: list[Entry] = [
+        StepBegin(0),
+        IssuedWork(0, 1, 0, "forward", started=(
+            DeviceWork(2, int(Category.MEMSET), 1_000), DeviceWork(3, kernel, 70_000),
+        )),
+        IssuedWork(4, 1, 0, "forward"),  # which started nothing
+        IssuedExchange("allreduce", "0", 1 << 20, 1 << 20, "float32", 1, "backward", 1),
+        StreamHold(0, 3),
+        StepBegin(1),
+    ]  # fmt: skip
+    signature = '{"dims":[[64,64],[64,64]],"types":["float","float"]}'
+    return IssuedRole(
+        rank=rank, world_size=2, device="cuda", entries=entries,
+        texts=["aten::mm", signature, "Memset (Device)", "gemm_64x64", "aten::view"],
+        groups={"0": (0, 1)}, other_groups=[], memory=RoleMemory(peak=5, allocated=512),
+        device_name="NVIDIA H200", device_bytes=1 << 37,
+    )  # fmt: skip
+
+
+def test_kernels_that_a_gpu_timed_keep_their_times_unless_another_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roles = WorldRoles({0: _timed()}, {0: 2}, is_checked=False)
+    monkeypatch.setattr("foretrace.world.script_run.roles_of", lambda *_given, **_more: roles)
+
+    def ran(machine: str | None) -> tuple[WorldRun, dict[str, int]]:
+        found = ft.run(
+            SCRIPTS / "ddp.py", world=2, out=tmp_path / str(machine), device="cuda", warmup=0,
+            machine=None if machine is None else load_machine(machine),
+        )  # fmt: skip
+        graph = found.timeline.graph
+        spent_ns = found.timeline.end_ns - found.timeline.start_ns
+        return found, {
+            graph.names[graph.name[node]]: int(spent_ns[node])
+            for node in np.flatnonzero(graph.is_device | (graph.kind == NodeKind.FINISH)).tolist()
+        }
+
+    alone, own_ns = ran(None)
+    beside, with_sums_ns = ran("dgx-h200")
+    other, of_costs_ns = ran("dgx-h100")
+
+    sums = "ncclDevKernel_AllReduce"
+    assert own_ns == {"Memset (Device)": 1_000, "gemm_64x64": 70_000, sums: 0}
+    assert with_sums_ns == own_ns | {sums: with_sums_ns[sums]}
+    assert with_sums_ns[sums] > 10_000
+    assert set(of_costs_ns) == {"aten::mm", "aten::view", sums}
+    assert of_costs_ns["aten::mm"] < 70_000
+    assert any("take what cost models say" in one for one in other.notes)
+    assert (alone.memory_bytes, alone.roles[0].peak_bytes, alone.roles[0].storage_bytes) == (
+        1 << 37, 512, 5,
+    )  # fmt: skip
+    assert beside.memory_bytes == load_machine("dgx-h200").chip.memory_bytes
+    assert ft.load(tmp_path / "dgx-h200").replayed.end_ns.max() == beside.timeline.end_ns.max()
+
+
+def test_a_gpu_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(WorkloadError, match="PyTorch sees none here"):
+        ft.run(SCRIPTS / "ddp.py", world=8, out=tmp_path, device="cuda")

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
     from foretrace.capture.workloads import FAMILIES as FAMILIES
     from foretrace.capture.workloads import Device as Device
     from foretrace.capture.workloads import Row as Row
+    from foretrace.capture.world.launch import CPU as CPU
+    from foretrace.capture.world.launch import CUDA as CUDA
     from foretrace.capture.world.launch import DEVICES as DEVICES
+    from foretrace.capture.world.launch import FAKE as FAKE
     from foretrace.capture.world.launch import ScriptRun as ScriptRun
     from foretrace.capture.world.launch import WorldRoles as WorldRoles
     from foretrace.capture.world.launch import roles_of as roles_of
     from foretrace.capture.world.role import BACKWARD as BACKWARD
     from foretrace.capture.world.role import OPTIMIZER as OPTIMIZER
+    from foretrace.capture.world.role import DeviceWork as DeviceWork
     from foretrace.capture.world.role import IssuedExchange as IssuedExchange
     from foretrace.capture.world.role import IssuedRole as IssuedRole
     from foretrace.capture.world.role import IssuedWork as IssuedWork

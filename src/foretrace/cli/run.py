@@ -31,7 +31,7 @@ def run(
     world: Annotated[int, option("N", "Ranks of the job.", min=1)],
     out: Annotated[Path, option("DIR", "Folder for its traces.", *options.OUT, file_okay=False)],
     device: Annotated[
-        str, option("DEVICE", f"Where each rank runs: {' or '.join(DEVICES)}.")
+        str, option("DEVICE", f"Where each rank runs: {', '.join(DEVICES)}.")
     ] = DEVICES[0],
     machine: Annotated[
         str | None,

@@ -2,7 +2,8 @@
 
 Every operator is a launch on the host and work on the device, as `layout` writes it. Collectives
 of one group meet turn by turn; who was not run does as the rank that stands for it, and so arrives
-with it. Where no machine is named, operators keep the times that they took, on the host.
+with it. Where a GPU timed its kernels each is a node of its own and keeps its time, and where no
+machine is named, operators that ran on the host do.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from foretrace.base import GraphError, collective_kind_of, known_format
 from foretrace.capture import (
     BACKWARD,
     OPTIMIZER,
+    DeviceWork,
     IssuedExchange,
     IssuedRole,
     IssuedWork,
@@ -32,6 +34,7 @@ from foretrace.graph import (
     NodeKind,
     Phase,
 )
+from foretrace.trace import Category
 from foretrace.workload import (
     AT_ONCE,
     BY_HUB,
@@ -46,6 +49,11 @@ from foretrace.workload import (
 _HOST, _FIRST_STREAM = 1, 7  # numbers as a trace of PyTorch shows its threads and streams
 _PHASES = {BACKWARD: Phase.BACKWARD, OPTIMIZER: Phase.OPTIMIZER}
 _SEND, _RECV = "send", "recv"
+_STARTED = {  # category of a trace -> what a node is, and the call that started it
+    Category.KERNEL: (NodeKind.KERNEL, "cudaLaunchKernel"),
+    Category.MEMCPY: (NodeKind.MEMCPY, "cudaMemcpyAsync"),
+    Category.MEMSET: (NodeKind.MEMSET, "cudaMemsetAsync"),
+}
 
 
 @dataclass
@@ -89,6 +97,7 @@ class _Draft:
 
     launch: Launch
     on_device: bool
+    is_timed: bool
     names: NamePool
     rows: _Rows = field(default_factory=_Rows)
     lanes: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -104,7 +113,12 @@ class _Draft:
 
 
 def graph_of_roles(
-    roles: Sequence[IssuedRole], *, launch: Launch, on_device: bool, warmup: int
+    roles: Sequence[IssuedRole],
+    *,
+    launch: Launch,
+    on_device: bool,
+    warmup: int,
+    is_timed: bool = False,
 ) -> ExecutionGraph:
     """The graph of the steps after the first few.
 
@@ -113,11 +127,13 @@ def graph_of_roles(
         launch: what the host takes for each launch where nothing measured it.
         on_device: whether work is launched, or done by the host in the time that it took.
         warmup: steps to leave out.
+        is_timed: whether kernels are those that a GPU ran, and keep the time that they took there;
+            else each operator is one kernel whose time is not known.
 
     Raises:
         GraphError: if a role has no step left, or roles wait for each other in a circle.
     """
-    draft = _Draft(launch if on_device else AT_ONCE, on_device, NamePool())
+    draft = _Draft(launch if on_device else AT_ONCE, on_device, is_timed, NamePool())
     num_steps = min(_whole_steps(role) for role in roles) - warmup
     if num_steps < 1:
         raise GraphError(
@@ -203,17 +219,19 @@ class _RoleWriter:
         if not draft.on_device:
             self._host_work(at, entry, said)
             return
-        launched = draft.rows.add(
-            NodeKind.LAUNCH, chained=True, lane=self._host_lane,
-            name=draft.names.of("cudaLaunchKernel"), measured_ns=self._launch_ns(entry.phase),
-            **said,
-        )  # fmt: skip
-        node = draft.rows.add(
-            NodeKind.KERNEL, chained=False, lane=draft.lane(self._role.rank, entry.stream),
-            name=self._texts[entry.name], **said,
-        )  # fmt: skip
-        draft.edge(EdgeKind.LAUNCH, launched, node)
-        self._follow(at, entry.stream, node, node)
+        started = (DeviceWork(entry.name, Category.KERNEL, 0),)
+        for one in entry.started if draft.is_timed else started:
+            kind, call = _STARTED[Category(one.category)]
+            launched = draft.rows.add(
+                NodeKind.LAUNCH, chained=True, lane=self._host_lane, name=draft.names.of(call),
+                measured_ns=self._launch_ns(entry.phase), **said,
+            )  # fmt: skip
+            node = draft.rows.add(
+                kind, chained=False, lane=draft.lane(self._role.rank, entry.stream),
+                name=self._texts[one.name], measured_ns=one.duration_ns, **said,
+            )  # fmt: skip
+            draft.edge(EdgeKind.LAUNCH, launched, node)
+            self._follow(at, entry.stream, node, node)
 
     def _host_work(self, at: int, entry: IssuedWork, said: Mapping[str, int]) -> None:
         """An operator that the host does itself, after what it did before."""

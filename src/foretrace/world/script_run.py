@@ -20,12 +20,12 @@ from foretrace.answer import (
     duration_text,
 )
 from foretrace.base import WorkloadError
-from foretrace.capture import IssuedRole, ScriptRun, WorldRoles, roles_of
+from foretrace.capture import CPU, CUDA, FAKE, IssuedRole, ScriptRun, WorldRoles, roles_of
 from foretrace.cost import Inflation
 from foretrace.estimate import simulated_step, software_costs
 from foretrace.exchange import write_kineto
 from foretrace.graph import Timeline
-from foretrace.machine import Machine, with_hosts
+from foretrace.machine import Machine, chip_named, with_hosts
 from foretrace.simulate import simulate
 from foretrace.software import TrainingSoftware
 from foretrace.workload import launch_named
@@ -47,7 +47,8 @@ class RoleAccount(Plain):
     gradient_bytes: int
     optimizer_bytes: int
     activation_bytes: int
-    peak_bytes: int
+    peak_bytes: int  # by the allocator of a GPU where there is one, else of storages
+    storage_bytes: int  # alive at once
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,7 +62,7 @@ class WorldRun(Answer):
     device: str
     machine: str | None
     step_ns: int  # the last step, simulated
-    memory_bytes: int | None  # of the machine's chip
+    memory_bytes: int | None  # of the machine's chip, or of the GPU that it ran on
     roles: tuple[RoleAccount, ...]
     paths: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -113,7 +114,7 @@ def run(
     *,
     world: int,
     out: str | Path,
-    device: str = "fake",
+    device: str = FAKE,
     machine: Machine | None = None,
     software: TrainingSoftware | None = None,
     ranks: Iterable[int] | None = None,
@@ -131,7 +132,7 @@ def run(
         arguments: its own.
         world: ranks.
         out: folder for the traces, one for each role.
-        device: "fake", without memory or a device; or "cpu", whose times are measured.
+        device: "fake", without memory or a device; or "cpu" or "cuda", whose times are measured.
         machine: where it is to run: says how long operators and collectives take.
         software: what runs it: says how long kernels take within a step.
         ranks: to run, instead of one of every role.
@@ -146,10 +147,11 @@ def run(
         GraphError: if the script makes too few steps.
         MachineError: if the machine is too small, or cannot be costed.
     """
-    if device == "fake" and machine is None:
+    if device == FAKE and machine is None:
         raise WorkloadError(
-            "nothing is measured on the device 'fake', so a machine has to say how long work "
-            "takes: name one (`foretrace machine list`), or run with the device 'cpu'"
+            f"nothing is measured on the device {FAKE!r}, so a machine has to say how long work "
+            f"takes: name one (`foretrace machine list`), or run with the device {CPU!r} or "
+            f"{CUDA!r}"
         )
     asked = ScriptRun(
         Path(script), tuple(arguments), world, device=device, steps=steps, warmup=warmup
@@ -165,7 +167,7 @@ def run(
         device=device,
         machine=None if grown is None else grown.name,
         step_ns=int(windows(timeline).duration_ns[-1]),
-        memory_bytes=None if grown is None else grown.chip.memory_bytes,
+        memory_bytes=_chip_bytes(found) if grown is None else grown.chip.memory_bytes,
         roles=tuple(
             _account(role, found.num_ranks[rank], warmup) for rank, role in found.by_rank.items()
         ),
@@ -181,14 +183,33 @@ def _simulated(
     graph = graph_of_roles(
         list(found.by_rank.values()),
         launch=launch_named(_EAGER),
-        on_device=machine is not None,
+        on_device=machine is not None or asked.device == CUDA,
         warmup=asked.warmup,
+        is_timed=_is_timed(found, machine),
     )
     if machine is None:
         return simulate(graph, graph.measured_ns), None
     machine = with_hosts(machine, asked.world_size)
     done = simulated_step(graph, software_costs(machine, software), Inflation())
     return done.timeline, machine
+
+
+def _gpu(found: WorldRoles) -> IssuedRole:
+    """Any of the roles: all ran on one device."""
+    return next(iter(found.by_rank.values()))
+
+
+def _is_timed(found: WorldRoles, machine: Machine | None) -> bool:
+    """Whether kernels keep the times of the GPU that they ran on: no other is asked for."""
+    name = _gpu(found).device_name
+    if not name or machine is None:
+        return bool(name)
+    chip = chip_named(name)
+    return chip is not None and chip.name == machine.chip.name
+
+
+def _chip_bytes(found: WorldRoles) -> int | None:
+    return _gpu(found).device_bytes or None
 
 
 def _account(role: IssuedRole, num_ranks: int, warmup: int) -> RoleAccount:
@@ -204,7 +225,8 @@ def _account(role: IssuedRole, num_ranks: int, warmup: int) -> RoleAccount:
         gradient_bytes=memory.gradients,
         optimizer_bytes=memory.optimizer,
         activation_bytes=memory.activations,
-        peak_bytes=memory.peak,
+        peak_bytes=memory.allocated or memory.peak,
+        storage_bytes=memory.peak,
     )
 
 
@@ -214,8 +236,16 @@ def _notes(found: WorldRoles, asked: ScriptRun, machine: Machine | None) -> tupl
         for rank, role in found.by_rank.items()
         for sentence, times in role.substitutes.items()
     ]
+    said += [
+        f"rank {rank}: the GPU's allocator gave out {memory.allocated / 2**30:.2f} GiB at once and "
+        f"took {memory.reserved / 2**30:.2f}; tensors were {memory.peak / 2**30:.2f} of it"
+        for rank, memory in ((rank, role.memory) for rank, role in found.by_rank.items())
+        if memory.allocated
+    ]
     if machine is None:
         said.append("no machine is named, so collectives take no time")
+    elif (name := _gpu(found).device_name) and not _is_timed(found, machine):
+        said.append(f"kernels ran on {name}, and take what cost models say of {machine.chip.title}")
     spoken = sum(found.num_ranks.values())
     if spoken < asked.world_size:
         said.append(f"{asked.world_size - spoken:,} ranks are not known to be like any that ran")

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from foretrace.capture.world.device_times import DeviceTimes  # noqa: E402
 from foretrace.capture.world.journal import Journal  # noqa: E402
 from foretrace.capture.world.mail import Mailbox, RankTurn  # noqa: E402
 from foretrace.capture.world.observer import Observer  # noqa: E402
@@ -21,7 +22,8 @@ from foretrace.capture.world.works import IssuedWorks  # noqa: E402
 
 def observer(folder: Path) -> Observer:
     turn = RankTurn(folder, is_measured=False)
-    return Observer(Journal(), SubstitutedValues(), Mailbox(folder, 0, turn))
+    times = DeviceTimes(folder / "rank0.kineto.json")
+    return Observer(Journal(), SubstitutedValues(), Mailbox(folder, 0, turn), times)
 
 
 @pytest.mark.parametrize(

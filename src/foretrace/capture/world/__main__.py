@@ -1,4 +1,4 @@
-"""`python -m foretrace.capture.world FOLDER DEVICE STEPS SCRIPT ...`: one rank's own process.
+"""`python -m foretrace.capture.world FOLDER DEVICE WARMUP STEPS SCRIPT ...`: a rank's own process.
 
 `RANK` and `WORLD_SIZE` are in the environment, as torchrun states them. An error of the script
 ends the process as it would without us: with the script's own traceback.
@@ -33,21 +33,30 @@ def _own_frames(error: BaseException) -> str:
 
 def main() -> int:
     """Run it; the exit code."""
-    folder, device, steps, script, *arguments = sys.argv[1:]
+    folder, device, warmup, steps, script, *arguments = sys.argv[1:]
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    process = WorldProcess(rank, world_size, device=device, steps=int(steps), folder=Path(folder))
-    try:
-        with process.standing_for():
-            _run(script, arguments)
-    except StepsAreDone:
-        pass
-    except SystemExit as end:
-        if end.code not in {None, 0}:
-            raise
-    except BaseException as error:  # noqa: BLE001 - whatever a script raises is told as it is
-        sys.stderr.write(_own_frames(error))
-        return 1
-    write_role(process.role(), role_path(Path(folder), rank))
+    process = WorldProcess(
+        rank,
+        world_size,
+        device=device,
+        warmup=int(warmup),
+        steps=int(steps),
+        folder=Path(folder),
+    )
+    with process.turn.held():
+        try:
+            with process.standing_for():
+                _run(script, arguments)
+        except StepsAreDone:
+            pass
+        except SystemExit as end:
+            if end.code not in {None, 0}:
+                raise
+        except BaseException as error:  # noqa: BLE001 - whatever a script raises is told as it is
+            sys.stderr.write(_own_frames(error))
+            return 1
+        write_role(process.role(), role_path(Path(folder), rank))
+        process.leave()
     return 0
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from foretrace.capture.world.role import (
     COMPUTE_STREAM,
     FORWARD,
+    DeviceWork,
     Entry,
     IssuedExchange,
     IssuedWork,
@@ -31,6 +35,7 @@ class Journal:
     texts: dict[str, int] = field(default_factory=dict)
     substitutes: Counter[str] = field(default_factory=Counter)
     phase: str = FORWARD
+    current: Callable[[], int] | None = None  # the stream of a device; `None`: as entered
     _last: dict[int, int] = field(default_factory=dict)  # stream -> its last entry
     _streams: list[int] = field(default_factory=lambda: [COMPUTE_STREAM])  # entered, nested
     _of_group: dict[str, int] = field(default_factory=dict)
@@ -40,7 +45,7 @@ class Journal:
     @property
     def stream(self) -> int:
         """Where work goes now."""
-        return self._streams[-1]
+        return self._streams[-1] if self.current is None else self.current()
 
     def new_stream(self) -> int:
         """The number of one more."""
@@ -74,8 +79,9 @@ class Journal:
         """Steps that began."""
         return self._steps
 
-    def work(self, name: str, signature: str, *, host_ns: int = 0, measured_ns: int = 0) -> None:
-        """An operator was issued."""
+    def work(self, name: str, signature: str, *, host_ns: int = 0, measured_ns: int = 0) -> int:
+        """An operator was issued; its entry."""
+        at = len(self.entries)
         self._add(
             self.stream,
             IssuedWork(
@@ -83,6 +89,13 @@ class Journal:
                 measured_ns,
             ),
         )  # fmt: skip
+        return at
+
+    def was_timed(self, of_entry: Mapping[int, Sequence[tuple[str, int, int]]]) -> None:
+        """What operators started on a device: name, category and duration in ns of each."""
+        for at, started in of_entry.items():
+            works = tuple(DeviceWork(self._text(name), *rest) for name, *rest in started)
+            self.entries[at] = msgspec.structs.replace(self.entries[at], started=works)
 
     def exchange(
         self, name: str, group: str, *, elements: tuple[int, int], dtype: str, peer: int = -1,

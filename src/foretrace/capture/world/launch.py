@@ -16,7 +16,7 @@ from foretrace.base import ModelError, WorkloadError
 from foretrace.capture.job import WORLD_VARIABLE, require_torch
 from foretrace.capture.world.role import IssuedExchange, IssuedRole, StepBegin, read_role, role_path
 
-DEVICES = ("fake", "cpu")
+FAKE, CPU, CUDA = DEVICES = ("fake", "cpu", "cuda")
 _RANKS_PER_HOST = 8  # what LOCAL_RANK counts up to, as torchrun would on hosts of eight
 _POLL_SECONDS = 0.01
 _LAST_CHARACTERS = 20_000  # of what a failed script said
@@ -29,7 +29,7 @@ class ScriptRun:
     script: Path
     arguments: tuple[str, ...]
     world_size: int
-    device: str = "fake"
+    device: str = FAKE
     steps: int = 2
     warmup: int = 1  # steps before them, which prepare
     ranks_per_host: int = _RANKS_PER_HOST
@@ -214,7 +214,9 @@ class _Processes:
             return
         if self._progress is not None:
             self._progress(rank)
-        run, local = self._run, rank % self._run.ranks_per_host
+        run = self._run
+        # On a GPU every rank has its host for itself, whose only GPU is the first.
+        local = 0 if run.device == CUDA else rank % run.ranks_per_host
         environment = os.environ | {
             "RANK": str(rank), "WORLD_SIZE": str(run.world_size), "LOCAL_RANK": str(local),
             "LOCAL_WORLD_SIZE": str(min(run.ranks_per_host, run.world_size)),
@@ -223,7 +225,7 @@ class _Processes:
         }  # fmt: skip
         command = [
             sys.executable, "-m", "foretrace.capture.world", str(self._folder), run.device,
-            str(run.warmup + run.steps), str(run.script), *run.arguments,
+            str(run.warmup), str(run.warmup + run.steps), str(run.script), *run.arguments,
         ]  # fmt: skip
         said = self._folder / f"{rank}.said"
         with said.open("wb") as out:
@@ -278,5 +280,13 @@ def _check(run: ScriptRun) -> None:
         raise WorkloadError(
             f"device {run.device!r} is not known: choose one of {', '.join(DEVICES)}"
         )
+    if run.device == CUDA:
+        import torch  # on demand: an optional dependency
+
+        if not torch.cuda.is_available():
+            raise WorkloadError(
+                "device 'cuda' runs each rank on a GPU, and PyTorch sees none here: run on a "
+                f"machine with one, or choose {FAKE} or {CPU}"
+            )
     if not run.script.is_file():
         raise WorkloadError(f"there is no script {str(run.script)!r}: give the path of one")

@@ -16,9 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretrace.capture.gloo import NAMES
 from foretrace.capture.module.recorder import device_call, known_operator
 from foretrace.capture.module.signature import tensors_in
+from foretrace.capture.world.device_times import DeviceTimes
 from foretrace.capture.world.journal import Journal
 from foretrace.capture.world.mail import Mailbox
 from foretrace.capture.world.memory import StorageCount
+from foretrace.capture.world.stand_ins import stand_in
 from foretrace.capture.world.values import SubstitutedValues
 
 _C10D: Any = _distributed_c10d  # what it offers is in no stub
@@ -41,6 +43,8 @@ _REDUCED_IN_PLACE = {
     torch.ops.aten.binary_cross_entropy.default,
     torch.ops.aten.soft_margin_loss.default,
 }
+_RANDOM = "numbers that other ranks send were random"
+_MARKS = "profiler"  # namespace of what opens and closes a script's own
 _DEVICE = torch.ops.prim.device.default  # what every operator asks tensors without memory
 
 
@@ -48,7 +52,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes what is dispatched into a journal."""
 
     def __init__(
-        self, journal: Journal, values: SubstitutedValues | None, mailbox: Mailbox
+        self,
+        journal: Journal,
+        values: SubstitutedValues | None,
+        mailbox: Mailbox,
+        times: DeviceTimes,
     ) -> None:
         """`values`: what code is told that asks for values; `None`: tensors have theirs."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -59,6 +67,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unheld: list[int] = []  # exchanges that nothing waited for yet
         self._values = values
         self._mailbox = mailbox
+        self._times = times
         self._expected: dict[int, tuple[int, torch.Tensor]] = {}  # exchange -> source, buffer
         self._written_by: dict[int, int] = {}  # storage -> exchange, of functional collectives
         self._paused = 0
@@ -69,7 +78,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """While it holds, nothing is written down."""
         self._paused += 1
         try:
-            yield
+            with self._times.marked(aside=True):
+                yield
         finally:
             self._paused -= 1
 
@@ -82,13 +92,14 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not all(map(_is_plain, types)):
             return NotImplemented
         kwargs = kwargs or {}
-        if self._paused:
+        if self._paused or func.namespace == _MARKS:
             return func(*args, **kwargs)
         begun_ns = time.perf_counter_ns()
         if self._values is not None:
             result = self._values.called(func, args, kwargs, self.journal)
         else:
-            result = func(*args, **kwargs)
+            with self._times.marked():
+                result = func(*args, **kwargs)
         result = self._write(func, (args, kwargs), result, begun_ns=begun_ns)
         self._ended_ns = time.perf_counter_ns()
         return result
@@ -112,10 +123,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif known_operator(func)[1]:
             inputs, outputs = list(tensors_in(given)), list(tensors_in(result))
             measured_ns = 0 if self._values is not None else time.perf_counter_ns() - begun_ns
-            self.journal.work(
+            at = self.journal.work(
                 *device_call(func, given, inputs=inputs, outputs=outputs),
                 host_ns=host_ns, measured_ns=measured_ns,
             )  # fmt: skip
+            self._times.is_of(at)
         if not func.is_view:
             is_new = all(one.alias_info is None for one in func._schema.returns)  # noqa: SLF001
             for one in tensors_in(result):
@@ -217,6 +229,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         self.last_exchange = at
         self.unheld.append(at)
+        self._times.is_of(None)  # fake groups copy what other ranks would send
+        if self._values is None:
+            with self.paused():
+                is_random = stand_in(name, inputs, outputs, place=int(group.rank()))
+            self.journal.substitutes[_RANDOM] += is_random
         return at
 
     def hold_for(self, exchange: int) -> None:

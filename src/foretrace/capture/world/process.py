@@ -2,11 +2,13 @@
 
 Process groups are PyTorch's fake ones, which communicate nothing; optimizers' steps are the steps.
 On the device "fake" tensors have no memory, and what names a GPU finds tensors that only pretend.
+On "cuda" operators run on a GPU, which this rank has for itself.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +17,7 @@ from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
@@ -29,15 +32,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import dataloader
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
+from foretrace.capture.world.device_times import DeviceTimes
 from foretrace.capture.world.journal import Journal, StepsAreDone
 from foretrace.capture.world.mail import Mailbox, RankTurn
 from foretrace.capture.world.observer import Observer
-from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole
-from foretrace.capture.world.streams import stream_classes
+from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
+from foretrace.capture.world.streams import follow_cuda, stream_classes
 from foretrace.capture.world.values import SubstitutedValues
 from foretrace.capture.world.works import IssuedWorks
 
-FAKE = "fake"
+FAKE, CUDA = "fake", "cuda"
 _DIST: Any = dist  # names that stubs leave out
 _C10D: Any = _distributed_c10d
 _AUTOGRAD: Any = torch.autograd
@@ -54,6 +58,7 @@ _OF_OBJECTS = (
     "gather_object", "scatter_object_list",
 )  # fmt: skip
 _DEVICE = re.compile(r"(cuda|cpu)(:\d+)?")
+_BESIDE = "work of the device that no operator was seen to start is left out"
 _NOT_COMPILED = "torch.compile left code as it is: operators are those of eager PyTorch"
 # Of torch.cuda, what scripts call without a tensor, and what they are told.
 _CUDA: dict[str, object] = {
@@ -68,15 +73,18 @@ class WorldProcess:
     """What is known of the rank that this process stands for."""
 
     def __init__(
-        self, rank: int, world_size: int, *, device: str, steps: int, folder: Path
+        self, rank: int, world_size: int, *, device: str, warmup: int, steps: int, folder: Path
     ) -> None:
-        self.rank, self.world_size, self.device, self.steps = rank, world_size, device, steps
+        self.rank, self.world_size, self.device = rank, world_size, device
+        self.warmup, self.steps = warmup, steps
         self.journal = Journal()
-        self._turn = RankTurn(folder, is_measured=device != FAKE)
+        self.turn = RankTurn(folder, is_measured=device != FAKE)
+        self._times = DeviceTimes(folder / f"rank{rank}.kineto.json")
         self.observer = Observer(
             self.journal,
             SubstitutedValues() if device == FAKE else None,
-            Mailbox(folder, rank, self._turn),
+            Mailbox(folder, rank, self.turn),
+            self._times,
         )
         self.all_groups: dict[tuple[int, ...], None] = {}
         self._first_optimizer: object = None
@@ -86,6 +94,9 @@ class WorldProcess:
         """What has been written down."""
         groups = self.observer.groups
         known = set(groups.values())
+        memory, gpu = self.observer.memory.memory(), None
+        if self.device == CUDA:
+            memory, gpu = self._on_gpu(memory), torch.cuda.get_device_properties()
         return IssuedRole(
             rank=self.rank,
             world_size=self.world_size,
@@ -94,9 +105,29 @@ class WorldProcess:
             texts=list(self.journal.texts),
             groups=groups,
             other_groups=[one for one in self.all_groups if one not in known],
-            memory=self.observer.memory.memory(),
-            substitutes=dict(self.journal.substitutes),
+            memory=memory,
+            substitutes=dict(+self.journal.substitutes),
+            device_name="" if gpu is None else str(gpu.name),
+            device_bytes=0 if gpu is None else int(gpu.total_memory),
         )
+
+    def _on_gpu(self, memory: RoleMemory) -> RoleMemory:
+        """Times and memory that the GPU tells."""
+        of_entry, beside = self._times.end()
+        self.journal.was_timed(of_entry)
+        if beside:
+            self.journal.substitutes[_BESIDE] += len(beside)
+        return msgspec.structs.replace(
+            memory,
+            allocated=torch.cuda.max_memory_allocated(),
+            reserved=torch.cuda.max_memory_reserved(),
+        )
+
+    def leave(self) -> None:
+        """The GPU's memory is for who is next."""
+        if self.device == CUDA:
+            gc.collect()
+            torch.cuda.empty_cache()
 
     @contextmanager
     def standing_for(self) -> Iterator[None]:
@@ -106,7 +137,6 @@ class WorldProcess:
             StepsAreDone: within, once all steps are written down.
         """
         with ExitStack() as stack:
-            stack.enter_context(self._turn.held())
             self._replace_groups(stack)
             self._replace_work(stack)
             self._follow_steps(stack)
@@ -116,9 +146,16 @@ class WorldProcess:
                 stack.enter_context(patch.object(torch.cpu, name, value, create=True))
             if self.device == FAKE:
                 self._take_memory_away(stack)
+            elif self.device == CUDA:
+                follow_cuda(self.journal, stack)
             stack.enter_context(self.observer)
-            self.journal.begin_step()
+            self._begin_step()
             yield
+
+    def _begin_step(self) -> None:
+        if self.device == CUDA and self.journal.num_begun == self.warmup:
+            self._times.begin()
+        self.journal.begin_step()
 
     def _replace_groups(self, stack: ExitStack) -> None:
         made_world, made_group = dist.init_process_group, dist.new_group
@@ -279,9 +316,10 @@ class WorldProcess:
         self._first_optimizer = self._first_optimizer or optimizer
         if optimizer is not self._first_optimizer:
             return
-        self.journal.begin_step()
-        if self.journal.num_begun > self.steps:
+        if self.journal.num_begun == self.steps:
+            self.journal.begin_step()  # that the one before has ended
             raise StepsAreDone
+        self._begin_step()
 
     def _take_memory_away(self, stack: ExitStack) -> None:
         for name, value in _CUDA.items():

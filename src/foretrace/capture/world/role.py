@@ -18,6 +18,14 @@ COMPUTE_STREAM = 0
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
+class DeviceWork(msgspec.Struct, frozen=True, array_like=True):
+    """A kernel, copy or fill that an operator started, as its device timed it."""
+
+    name: int  # position in `IssuedRole.texts`
+    category: int  # `foretrace.trace.Category`
+    duration_ns: int
+
+
 class IssuedWork(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     """An operator that starts work."""
 
@@ -27,6 +35,7 @@ class IssuedWork(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     phase: str
     host_ns: int = 0  # of the host before it, where it was measured
     measured_ns: int = 0  # of the operator, where it ran
+    started: tuple[DeviceWork, ...] = ()  # where a GPU timed it
 
 
 class IssuedExchange(msgspec.Struct, frozen=True, array_like=True, tag="exchange"):
@@ -78,6 +87,8 @@ class RoleMemory(msgspec.Struct, frozen=True):
     parameters: int = 0
     gradients: int = 0  # at the peak
     optimizer: int = 0  # states, once they are made
+    allocated: int = 0  # most that a GPU's allocator had given out at once; 0: there is none
+    reserved: int = 0  # most that it had taken from the GPU
 
     @property
     def activations(self) -> int:
@@ -97,6 +108,8 @@ class IssuedRole(msgspec.Struct, frozen=True):
     other_groups: list[tuple[int, ...]]  # that all ranks were told of, and it is no member of
     memory: RoleMemory
     substitutes: Mapping[str, int] = {}  # sentence -> times: values that the script asked for
+    device_name: str = ""  # of a GPU: what PyTorch calls it
+    device_bytes: int = 0  # its memory
 
     @property
     def exchanges(self) -> list[IssuedExchange]:

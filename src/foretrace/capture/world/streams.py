@@ -1,10 +1,13 @@
-"""Streams and events where there is no device: they say what waits for what, and do nothing."""
+"""Streams and events say what waits for what; where there is no device, they do nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Self
+from unittest.mock import patch
+
+import torch
 
 from foretrace.capture.world.journal import Journal
 
@@ -101,3 +104,34 @@ def stream_classes(journal: Journal) -> dict[str, Any]:
         "default_stream": current_stream,
         "stream": stream,
     }
+
+
+def follow_cuda(journal: Journal, stack: ExitStack) -> None:
+    """A GPU's streams and events are its own, and what waits for what is written down.
+
+    PyTorch's streams wait for each other through events alone (torch.cuda.streams). What its
+    autograd engine makes one stream wait for by itself, in C++, is not seen.
+    """
+    cuda: Any = torch.cuda
+    numbers = {int(cuda.current_stream().stream_id): journal.stream}
+    recorded, waited = cuda.Event.record, cuda.Event.wait
+
+    def number(stream: Any = None) -> int:
+        known = int((stream or cuda.current_stream()).stream_id)
+        if known not in numbers:
+            numbers[known] = journal.new_stream()
+        return numbers[known]
+
+    def record(event: Any, stream: Any = None) -> Any:
+        event.journal_entry = journal.last_on(number(stream))
+        return recorded(event, stream)
+
+    def wait(event: Any, stream: Any = None) -> Any:
+        journal.hold(number(stream), getattr(event, "journal_entry", -1))
+        return waited(event, stream)
+
+    journal.current = number
+    stack.enter_context(patch.object(cuda.Event, "record", record))
+    stack.enter_context(patch.object(cuda.Event, "wait", wait))
+    if hasattr(torch, "accelerator"):  # its streams wait in C++, unseen
+        stack.enter_context(patch.object(torch.accelerator, "current_stream", cuda.current_stream))
