@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.numerics import probe
-from foretrace.numerics.probe import narrow_products, training_format
+from foretrace.numerics.probe import _row, narrow_products, training_format
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,31 @@ def test_a_probe_holds_formats_against_fp32() -> None:
     assert len(found.curves["bf16"]) == 3
     assert "too short to tell formats apart" in found.headline
     fell = dataclasses.replace(found, curves={**found.curves, "fp32": (9.0, 2.0, 1.0)})
-    assert found.rows[1].is_within == ("as good as fp32: bf16" in fell.headline)
+    assert (found.rows[1].verdict == "yes") == ("as good as fp32: bf16" in fell.headline)
+
+
+def verdict(losses: list[float], base: list[float]) -> str:
+    return _row("bf16", losses, base).verdict
+
+
+def test_few_seeds_that_happen_to_be_alike_decide_nothing() -> None:
+    # Two seeds of fp32 that are close by chance: bf16 is 4 spreads off, and once below.
+    assert verdict([0.507, 0.4995], [0.500, 0.501]) == "more seeds"
+    assert (
+        verdict([0.502, 0.497, 0.511, 0.488, 0.503], [0.500, 0.499, 0.510, 0.489, 0.501]) == "yes"
+    )
+    assert verdict([0.55, 0.56, 0.54, 0.57, 0.55], [0.500, 0.499, 0.510, 0.489, 0.501]) == "no"
+
+
+def test_formats_that_differ_by_chance_are_seldom_called_worse() -> None:
+    generator = torch.Generator().manual_seed(0)
+    told = []
+    for _ in range(400):
+        base, other = torch.randn(2, 2, generator=generator).tolist()
+        told.append(verdict(other, base))
+
+    assert told.count("no") <= 0.05 * len(told)  # 2.5 % are beyond a two-sided interval of 95 %
+    assert told.count("more seeds") > 0.5 * len(told)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _LAST = 20  # steps whose mean loss is the loss
 _BLOCK = 1  # products that are summed exactly before a narrow accumulator keeps the sum
 _BATCH = 64
 _BEYOND = 2.0  # spreads of seeds that a format may be off
+_SURE = 0.95  # of intervals
 _LEARNT = 0.9  # of the first loss: where fp32 stays above, nothing is told of formats
 _BASE = "fp32"
 
@@ -76,7 +77,15 @@ class ProbedFormat:
     spread: float  # between seeds
     parity: float  # loss over fp32's
     distance: float  # from fp32's loss, in spreads of its seeds
-    is_within: bool
+    low: float  # of the distance, from what each seed's two trainings differ by
+    high: float
+    is_within: bool  # whether all of the interval is
+    is_beyond: bool  # whether the distance is, and the interval has no fp32 in it
+
+    @property
+    def verdict(self) -> str:
+        """Whether the format is as good as fp32, as far as these seeds can tell."""
+        return "yes" if self.is_within else "no" if self.is_beyond else "more seeds"
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,9 +112,13 @@ class TrainingProbe(Answer):
                 f"and is {number_text(last)}, a tenth less is needed; take more steps"
             )
         others = [one for one in self.rows if one.format != _BASE]
-        fine = ", ".join(one.format for one in others if one.is_within) or "none"
-        off = ", ".join(one.format for one in others if not one.is_within) or "none"
-        return f"{told}: as good as fp32: {fine}; not: {off}"
+        by_verdict = {
+            verdict: ", ".join(one.format for one in others if one.verdict == verdict)
+            for verdict in ("yes", "no", "more seeds")
+        }
+        found = f"as good as fp32: {by_verdict['yes'] or 'none'}; not: {by_verdict['no'] or 'none'}"
+        open_ones = by_verdict["more seeds"]
+        return f"{told}: {found}" + (f"; undecided: {open_ones}" if open_ones else "")
 
     def parts(self) -> tuple[Told, ...]:
         """Formats, curves, and how to read them."""
@@ -117,11 +130,15 @@ class TrainingProbe(Answer):
             Column("spread", "seeds +-", Unit.NUMBER),
             Column("parity", "over fp32's", Unit.NUMBER),
             Column("distance", "spreads off", Unit.NUMBER),
-            Column("is_within", "as fp32"),
+            Column("low", "from", Unit.NUMBER),
+            Column("high", "to", Unit.NUMBER),
+            Column("verdict", "as fp32"),
         )
         words = (
-            "a format is as good as fp32 where its loss is at most "
-            f"{number_text(_BEYOND)} spreads of fp32's seeds above"
+            "a format is as good as fp32 where all of its interval lies at most "
+            f"{number_text(_BEYOND)} spreads of fp32's seeds above, and is not where its distance "
+            "is more and its interval begins above 0; the interval is of the difference of two "
+            f"trainings that begin alike and see the same data, at {_SURE:.0%}"
         )
         return table, self._drawn(), Sentences.of("to know", (words,))
 
@@ -193,14 +210,22 @@ def probe(
 
 
 def _row(name: str, losses: Sequence[float], base: Sequence[float]) -> ProbedFormat:
-    distance = (mean(losses) - mean(base)) / max(stdev(base), 1e-12)
+    from scipy.special import stdtrit  # on demand: it takes a while to load
+
+    spread = max(stdev(base), 1e-12)
+    off = [(one - other) / spread for one, other in zip(losses, base, strict=True)]
+    distance, degrees = mean(off), len(off) - 1
+    half = float(stdtrit(degrees, (1 + _SURE) / 2)) * stdev(off) / len(off) ** 0.5
     return ProbedFormat(
         format=name,
         loss=mean(losses),
         spread=stdev(losses),
         parity=mean(losses) / mean(base),
         distance=distance,
-        is_within=distance <= _BEYOND,
+        low=distance - half,
+        high=distance + half,
+        is_within=distance + half <= _BEYOND,
+        is_beyond=distance > _BEYOND and distance > half,
     )
 
 
