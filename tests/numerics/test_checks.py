@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.numerics import CorruptionFound, checked_attention, measured_overhead, protect
+from foretrace.numerics import (
+    CorruptionFound,
+    checked_attention,
+    checks,
+    measured_overhead,
+    protect,
+)
 from foretrace.numerics.checks import (
     CheckedTable,
     CheckedWeight,
@@ -15,6 +21,7 @@ from foretrace.numerics.checks import (
     checked_int8_weight,
     int8_sums,
     rounding_threshold,
+    wrong_attention,
     wrong_bags,
     wrong_int8_rows,
     wrong_rows,
@@ -293,3 +300,56 @@ def test_an_encoder_of_pytorch_is_checked_while_it_trains(generator: torch.Gener
         layer.self_attn.out_proj.weight.data[3, 4] += 0.5
         layer(given)
     assert [one.module for one in guard.found] == ["self_attn"]
+
+
+@pytest.mark.parametrize("masked", ["no", "causal", "by row", "alike", "added"])
+def test_attention_is_computed_again_some_rows_at_a_time(
+    masked: str, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = torch.randn(2, 4, 12, 8, generator=generator)
+    keys, values = torch.randn(2, 2, 2, 12, 8, generator=generator)
+    is_kept = torch.rand(12, 12, generator=generator) < 0.7
+    is_kept[:, 0] = True
+    told: dict[str, dict[str, Any]] = {
+        "no": {}, "causal": {"is_causal": True}, "by row": {"attn_mask": is_kept},
+        "alike": {"attn_mask": is_kept[:1]},
+        "added": {"attn_mask": torch.randn(12, 12, generator=generator)},
+    }  # fmt: skip
+    out = torch.nn.functional.scaled_dot_product_attention(
+        queries, keys, values, enable_gqa=True, **told[masked]
+    )
+    struck = out.clone()
+    struck[1, 3, 7, 2] += 0.1
+
+    found = []
+    for scores in (1 << 24, 5 * 8 * 12, 1):
+        monkeypatch.setattr(checks, "_SCORES", scores)
+        given = queries, keys, values
+        right = wrong_attention(out, *given, enable_gqa=True, **told[masked])
+        wrong = wrong_attention(struck, *given, enable_gqa=True, **told[masked])
+        assert not right.any()
+        found.append(wrong.nonzero().tolist())
+
+    assert found == [[[1, 3, 7]]] * 3
+
+
+def test_bags_whose_sums_are_others_are_not_called_wrong(generator: torch.Generator) -> None:
+    bags = torch.randint(20, (6, 5), generator=generator)
+    weights = torch.rand(6, 5, generator=generator)
+    plain = torch.nn.EmbeddingBag(20, 8, mode="sum")
+    padded = torch.nn.Sequential(
+        torch.nn.EmbeddingBag(20, 8, mode="mean", padding_idx=3), torch.nn.Linear(8, 2)
+    )
+
+    with protect(plain) as guard, protect(padded) as other:
+        plain(bags, per_sample_weights=weights)
+        plain(bags, None, weights)
+        plain(input=bags)
+        padded(bags)
+
+    assert guard.found == other.found == []
+    assert other.num_modules == 1
+    with protect(plain) as guard:
+        plain.weight.data[int(bags[0, 0]), 0] += 1
+        plain(input=bags)
+    assert [one.module for one in guard.found] == [""]

@@ -24,6 +24,7 @@ DEVIATIONS = 7.0
 # several registers; fewer would widen thresholds.
 _PARTIAL_SUMS = 4.0
 _SMALLEST = 1e-30
+_SCORES = 1 << 24  # of attention that are computed again at once, of 8 bytes each
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,30 +247,48 @@ def wrong_attention(  # noqa: PLR0917  as PyTorch's
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]
         key, value = (one.repeat_interleave(times, -3) for one in (key, value))
-    scores = query.double() @ key.double().mT * (scale or query.shape[-1] ** -0.5)
-    largest = scores.abs().amax(-1)
-    if is_causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=out.device).triu(1)
-        scores = scores.masked_fill(future, -math.inf)
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        scores = scores.masked_fill(~attn_mask, -math.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    weights, sums = torch.softmax(scores, -1), value.double().sum(-1, keepdim=True)
-    wide = out.double()
-    difference = (wide.sum(-1) - (weights @ sums)[..., 0]).abs()
-    # Sums are kept in fp32; weights and results may be rounded to the format. A score's error,
-    # which grows with the score, moves its weight by as much.
-    steps = max(key.shape[-2] / _PARTIAL_SUMS, 1.0)
-    sizes = (weights.square() @ value.double().square().sum(-1, keepdim=True))[..., 0]
-    moved = 1 + largest * math.sqrt(query.shape[-1])
-    squares = wide.square().sum(-1)
-    rounded = float_format(str(out.dtype)).unit_roundoff ** 2 * value.shape[-1] * sizes
-    summed = FP32.unit_roundoff**2 * steps * (sizes * value.shape[-1] * moved.square() + squares)
-    kept = float_format(str(out.dtype)).unit_roundoff ** 2 * squares
-    limit = DEVIATIONS * ((rounded + summed + kept) / 3).sqrt() + _SMALLEST
-    is_empty = (scores == -math.inf).all(-1)  # rows that attend to nothing have no sum
-    return ~(difference.isfinite() & (difference <= limit)) & ~is_empty
+    rows, places = query.shape[-2], key.shape[-2]
+    keys = key.double().mT
+    squares = value.double().square().sum(-1, keepdim=True)
+    sums = value.double().sum(-1, keepdim=True)
+    at_once = max(_SCORES // max(math.prod(query.shape[:-2]) * places, 1), 1)
+    wrong = []
+    for begin in range(0, max(rows, 1), at_once):
+        here = slice(begin, begin + at_once)
+        asked = query[..., here, :].double()
+        scores = asked @ keys * (scale or query.shape[-1] ** -0.5)
+        largest = scores.abs().amax(-1)
+        if is_causal:
+            own = torch.arange(rows, device=out.device)[here, None]
+            scores = scores.masked_fill(torch.arange(places, device=out.device) > own, -math.inf)
+        if attn_mask is not None:
+            is_alike = attn_mask.dim() < 2 or attn_mask.shape[-2] == 1  # noqa: PLR2004  of all rows
+            mask = attn_mask if is_alike else attn_mask[..., here, :]
+            is_kept = mask.dtype is torch.bool
+            scores = scores.masked_fill(~mask, -math.inf) if is_kept else scores + mask
+        weights = torch.softmax(scores, -1)
+        difference = (out[..., here, :].double().sum(-1) - (weights @ sums)[..., 0]).abs()
+        sizes = (weights.square() @ squares)[..., 0]
+        moved = 1 + largest * math.sqrt(query.shape[-1])
+        limit = _attention_limit(out[..., here, :], sizes, moved, (places, value.shape[-1]))
+        is_empty = (scores == -math.inf).all(-1)  # rows that attend to nothing have no sum
+        wrong.append(~(difference.isfinite() & (difference <= limit)) & ~is_empty)
+    return torch.cat(wrong, -1)
+
+
+def _attention_limit(out: Tensor, sizes: Tensor, moved: Tensor, numbers: tuple[int, int]) -> Tensor:
+    """What a row's sum may differ by from rounding alone; float64[..., rows].
+
+    Sums are kept in fp32; weights and results may be rounded to the format. A score's error, which
+    grows with the score, moves its weight by as much.
+    """
+    places, width = numbers
+    steps = max(places / _PARTIAL_SUMS, 1.0)
+    squares = out.double().square().sum(-1)
+    unit = float_format(str(out.dtype)).unit_roundoff
+    summed = FP32.unit_roundoff**2 * steps * (sizes * width * moved.square() + squares)
+    kept = unit**2 * (width * sizes + squares)
+    return DEVIATIONS * ((summed + kept) / 3).sqrt() + _SMALLEST
 
 
 def attention_sums(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -121,7 +121,7 @@ class Protection:
     def _hooks_of(self, one: _Guarded) -> Iterator[Any]:
         module, kind = one.module, type(one.module)
         if kind is not torch.nn.MultiheadAttention:
-            yield module.register_forward_hook(self._hook(one))
+            yield module.register_forward_hook(self._hook(one), with_kwargs=True)
             return
 
         def enter(*_: object) -> None:
@@ -134,10 +134,14 @@ class Protection:
         yield module.register_forward_pre_hook(enter)
         yield module.register_forward_hook(leave, always_call=True)
 
-    def _hook(self, one: _Guarded) -> Callable[[Any, tuple[Any, ...], Tensor], None]:
-        def check(_: Any, given: tuple[Any, ...], out: Tensor) -> None:
+    def _hook(
+        self, one: _Guarded
+    ) -> Callable[[Any, tuple[Any, ...], dict[str, Any], Tensor], None]:
+        def check(_: Any, args: tuple[Any, ...], named: dict[str, Any], out: Tensor) -> None:
+            given = args[0] if args else named["input"]
+            is_weighted = named.get("per_sample_weights", args[2:]) not in (None, (), (None,))
             with torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001  no mode looks at a check
-                wrong = self._wrong(one, given, out)
+                wrong = self._wrong(one, given, out, is_weighted=is_weighted)
             one.num_calls += 1
             self._judge(one.name, wrong, one.num_calls - 1)
 
@@ -157,14 +161,14 @@ class Protection:
                 self._judge(one.name, self._wrong_product(held, bias, given, out), one.num_calls)
                 return
 
-    def _wrong(self, one: _Guarded, given: tuple[Any, ...], out: Tensor) -> Tensor:
+    def _wrong(self, one: _Guarded, given: Tensor, out: Tensor, *, is_weighted: bool) -> Tensor:
         weight, bias = one.weights[0]
         if isinstance(one.module, torch.nn.Linear):
-            return self._wrong_product(weight, bias, given[0], out)
-        if given[0].dim() == 1:
-            return torch.zeros(1, dtype=torch.bool)  # bags by offsets are not checked
+            return self._wrong_product(weight, bias, given, out)
+        if given.dim() == 1 or is_weighted:
+            return torch.zeros(1, dtype=torch.bool)  # bags by offsets, or weighted: not checked
         check = _compiled(_wrong_pooled) if self._is_compiled else _wrong_pooled
-        return check(given[0], weight.sums, out, is_mean=one.module.mode == "mean")
+        return check(given, weight.sums, out, is_mean=one.module.mode == "mean")
 
     def _wrong_product(
         self, weight: CheckedWeight, bias: Tensor, given: Tensor, out: Tensor
@@ -314,7 +318,12 @@ def _seen_inside(function: Any) -> Any:
 def _guarded(model: torch.nn.Module) -> Iterator[_Guarded]:
     for name, module in model.named_modules():
         kind: type = type(module)
-        is_bag = kind is torch.nn.EmbeddingBag and module.mode in ("sum", "mean")
+        is_bag = (
+            kind is torch.nn.EmbeddingBag
+            and module.mode in {"sum", "mean"}
+            and module.padding_idx is None
+            and module.max_norm is None  # which changes rows as they are looked up
+        )
         if kind in (torch.nn.Linear, torch.nn.MultiheadAttention) or is_bag:
             yield _guard(name, module)
 
