@@ -78,7 +78,8 @@ class Mailbox:
     def post(self, to: int, like: torch.Tensor, value: torch.Tensor | None) -> None:
         """Send a value, or that nobody knows it."""
         path = self._path(self._rank, to, like)
-        data = b"" if value is None else value.detach().contiguous().view(-1).numpy().tobytes()
+        own = None if value is None else value.detach().cpu().contiguous().view(-1)
+        data = b"" if own is None else own.numpy().tobytes()
         unfinished = path.with_suffix(".part")
         unfinished.write_bytes(data)
         unfinished.replace(path)
