@@ -41,7 +41,7 @@ def test_overlap_and_waiting_are_told_apart() -> None:
     }
 
 
-def test_backlog_of_the_step_before_counts_where_it_runs() -> None:
+def test_backlog_of_the_step_before_is_that_steps() -> None:
     build = GraphBuilder()
     build.add(NodeKind.STEP_BEGIN, step="a")
     build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=130, step="a")
@@ -52,7 +52,8 @@ def test_backlog_of_the_step_before_counts_where_it_runs() -> None:
 
     rows = breakdown(timeline).rows
 
-    assert [row.parts.exposed_compute_ns for row in rows] == [130, 50]
+    assert [row.step_ns for row in rows] == [150, 50]
+    assert [row.parts.exposed_compute_ns for row in rows] == [130, 0]
     assert [row.parts.idle_ns for row in rows] == [20, 50]
 
 
