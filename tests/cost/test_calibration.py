@@ -18,6 +18,7 @@ from foretrace.cost import (
     read_tables,
 )
 from foretrace.cost.baselines import RowWork
+from foretrace.cost.calibration import NEAREST
 from foretrace.cost.errors import Predictions
 from foretrace.cost.memory_bound import CONSTANTS, movement_ns
 from foretrace.machine import load_chip
@@ -67,6 +68,20 @@ def test_another_architecture_is_left_out_whole() -> None:
     assert {gpu for gpu, _ in rows} == {"h100-sxm", "a100-sxm-80gb"}
     assert ("h100-sxm", "other architectures: Ampere") in rows
     assert all(errors.mean_abs_error < 0.05 for errors in rows.values())
+
+
+def test_a_chip_left_out_is_predicted_as_one_that_was_never_measured() -> None:
+    slower = movements("a100-sxm-80gb", 0.02, 300)
+    slower = replace(slower, measured_ns=1.5 * slower.measured_ns)
+    tables = [movements(chip, 0.02, 300) for chip in ("h100-sxm", "h200-sxm")]
+
+    *_, everywhere = calibrated([*tables, slower], "2026-01-31")
+
+    nearest = [row for row in everywhere.left_out if row.fitted_on == NEAREST]
+    long = {row.gpu: row.errors for row in nearest if row.errors.region == "from_20us"}
+    assert long["h100-sxm"].mean_abs_error < 0.05  # by the H200, of its own architecture
+    assert long["h200-sxm"].mean_abs_error < 0.05
+    assert long["a100-sxm-80gb"].mean_error == pytest.approx(-1 / 3, abs=0.05)
 
 
 def test_joining_keeps_the_first_s_and_adds_the_second_s() -> None:

@@ -191,5 +191,6 @@ def test_without_a_second_architecture_the_widest_spread_of_the_model_stands_in(
 def test_shipped_constants_are_few() -> None:
     many = {name: len(each) for name, each in CONSTANTS_BY_MODEL.items() if len(each) > 12}
 
-    # Decode attention is two kinds of kernels in one: heads together, and heads alone.
+    # Decode attention is cut along its keys; one library has two kinds of kernels in one.
     assert many == {"decode": 17}
+    assert len(constants_of("decode", "operator")) == 25

@@ -10,18 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.base import Int64s, MachineError
-from foretrace.cost.decode import CONSTANTS, DecodeShapes, decode_ns
+from foretrace.cost.decode import OPERATOR_CONSTANTS, Cutting, DecodeShapes, decode_ns
 from foretrace.cost.serving_tables import latent_sizes
 from foretrace.machine import load_chip
 
-START = {one.name: one.start for one in CONSTANTS}
-H100 = load_chip("h100-sxm")
+START = {one.name: one.start for one in OPERATOR_CONSTANTS}
+A100, H100, B200 = (load_chip(name) for name in ("a100-sxm-80gb", "h100-sxm", "b200-sxm"))
 
 
-def shapes(*rows: tuple[int, ...], by_head: int = 0, dtype: str = "bf16") -> DecodeShapes:
-    """From rows of batch, heads, key heads, head size, length."""
+def shapes(
+    *rows: tuple[int, ...], cutting: Cutting = Cutting.BEST, dtype: str = "bf16", total: int = 0
+) -> DecodeShapes:
+    """From rows of batch, heads, key heads, head size, length; `total` keys, if not as many."""
     sizes = [
-        (batch, heads, keys, size, size, 2 * size, length, by_head)
+        (batch, heads, keys, size, size, 2 * size, total or length, length, cutting)
         for batch, heads, keys, size, length in rows
     ]
     return DecodeShapes.of(np.array(sizes, np.int64), dtype)
@@ -53,6 +55,56 @@ def test_long_contexts_are_read_at_the_rate_of_memory() -> None:
     assert found == pytest.approx(ideal, rel=0.1)
 
 
+def test_a_library_that_always_fills_the_chip_starts_its_pieces_in_vain() -> None:
+    one = (16, 64, 8, 64, 128)
+    window, total = (
+        decode_ns(shapes(one, cutting=Cutting.FILLED, total=total), H100, START)[0]
+        for total in (128, 65_536)
+    )
+    best = decode_ns(shapes(one, total=65_536), H100, START)[0]
+
+    waves = START["most_waves"] - 1  # 128 blocks are one wave of a chip of 132 processors
+    starts_ns = (
+        waves * (START["block_cycles"] + 64 * START["size_cycles"]) / (H100.cycles_per_ns or 1)
+    )
+    assert total - window > 0.8 * starts_ns
+    assert best < window + 0.2 * starts_ns
+
+
+def test_eight_bits_are_cut_by_what_a_window_sees() -> None:
+    one = (16, 64, 8, 64, 128)
+    short, long = (
+        decode_ns(shapes(one, cutting=Cutting.FILLED, dtype="fp8", total=total), H100, START)[0]
+        for total in (256, 65_536)
+    )
+
+    assert short == long
+
+
+def test_pieces_for_captured_graphs_are_as_many_whatever_the_keys() -> None:
+    few, many, beyond = (
+        decode_ns(shapes((batch, 8, 1, 512, 8), cutting=Cutting.FIXED), H100, START)[0]
+        for batch in (256, 512, 1024)
+    )
+
+    assert many > 1.8 * few
+    assert few > 3 * beyond
+
+
+def test_what_kernels_there_are_is_told_by_the_chip() -> None:
+    one: Int64s = np.array([8], np.int64)
+    latent = DecodeShapes.of(latent_sizes(one, 16 * one, 4096 * one), "bf16")
+    heads = shapes((64, 256, 8, 128, 4096), cutting=Cutting.FILLED)
+    no_pieces = {**START, "split_ns": 1e9}
+
+    assert decode_ns(latent, A100, no_pieces) == decode_ns(latent, A100, START)
+    assert decode_ns(latent, H100, no_pieces) > decode_ns(latent, H100, START)
+    # 32 heads of 128 numbers that share keys go one by one on Blackwell.
+    alone = {**START, "head_cycles": 3.0}
+    assert decode_ns(heads, H100, alone) == decode_ns(heads, H100, START)
+    assert decode_ns(heads, B200, alone) > 2 * decode_ns(heads, B200, START)
+
+
 def test_latent_attention_keeps_one_vector_for_all_heads() -> None:
     one: Int64s = np.ones(1, np.int64)
     latent = DecodeShapes.of(latent_sizes(one, 128 * one, 1000 * one), "bf16")
@@ -65,7 +117,7 @@ def test_latent_attention_keeps_one_vector_for_all_heads() -> None:
 
 def test_heads_alone_read_what_they_share_again() -> None:
     (together,) = decode_ns(shapes((32, 64, 1, 256, 8192)), H100, START)
-    (alone,) = decode_ns(shapes((32, 64, 1, 256, 8192), by_head=1), H100, START)
+    (alone,) = decode_ns(shapes((32, 64, 1, 256, 8192), cutting=Cutting.FILLED), H100, START)
 
     assert alone > 2 * together
 

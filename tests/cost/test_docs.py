@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from foretrace.cost import ELSEWHERE, Constants, LeftOut, shipped_constants
-from foretrace.cost.predicting import CONSTANTS_BY_MODEL
+from foretrace.cost.calibration import NEAREST
+from foretrace.cost.predicting import constants_of
 
 PAGES = Path(__file__).parents[2] / "docs" / "cost"
-MARK = re.compile(r"<!-- (constants|left_out|elsewhere) (.*?) -->\n((?:\|.*\n)*)")
+MARK = re.compile(r"<!-- (constants|left_out|nearest|elsewhere) (.*?) -->\n((?:\|.*\n)*)")
 
 
 def table(kind: str, words: list[str]) -> str:
@@ -22,7 +23,7 @@ def table(kind: str, words: list[str]) -> str:
         rows = constant_rows(model, words[1], words[2], chips=words[3:])
     else:
         heads = ["GPU", "format", "region", "rows", "mean", "median", "p90", "roofline", "line"]
-        rows = error_rows(" ".join(words), is_elsewhere=kind == "elsewhere")
+        rows = error_rows(" ".join(words), kind)
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -30,14 +31,14 @@ def table(kind: str, words: list[str]) -> str:
 def constant_rows(model: str, kind: str, width: str, *, chips: list[str]) -> Iterator[list[str]]:
     by_chip = {one.chip: one for one in shipped_constants()}
     fits = [by_chip[chip].fit(model, kind.replace("-", ""), width) for chip in chips]
-    for constant in CONSTANTS_BY_MODEL[model]:
+    for constant in constants_of(model, kind.replace("-", "")):
         values = [f"{fit.values[constant.name]:.4g}" if fit else "" for fit in fits]
         unit = f", {constant.unit}" if constant.unit else ""
         yield [f"`{constant.name}`", f"{constant.meaning}{unit}", *values]
 
 
-def error_rows(family: str, *, is_elsewhere: bool) -> Iterator[list[str]]:
-    for one in rows_of(family, is_elsewhere=is_elsewhere):
+def error_rows(family: str, kind: str) -> Iterator[list[str]]:
+    for one in rows_of(family, kind):
         errors = one.errors
         shares = (
             errors.mean_abs_error,
@@ -56,11 +57,13 @@ def error_rows(family: str, *, is_elsewhere: bool) -> Iterator[list[str]]:
         ]
 
 
-def rows_of(family: str, *, is_elsewhere: bool) -> list[LeftOut]:
+def rows_of(family: str, kind: str) -> list[LeftOut]:
     found: list[Constants] = [
-        one for one in shipped_constants() if (one.chip == ELSEWHERE) == is_elsewhere
+        one for one in shipped_constants() if (one.chip == ELSEWHERE) == (kind != "left_out")
     ]
     rows = [row for one in found for row in one.left_out]
+    if kind != "left_out":
+        rows = [row for row in rows if (row.fitted_on == NEAREST) == (kind == "nearest")]
     return [row for row in rows if row.family == family or row.family.startswith(f"{family} ")]
 
 

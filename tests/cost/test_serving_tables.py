@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from foretrace.cost import read_tables
-from foretrace.cost.decode import DecodeShapes
+from foretrace.cost.decode import Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes
 
@@ -34,7 +34,8 @@ def test_decode_rows_are_kept_apart_by_library_and_what_is_kept(tmp_path: Path) 
     shapes = found[0].shapes
     assert isinstance(shapes, DecodeShapes)
     assert (shapes.length.tolist(), shapes.kept_size.tolist()) == ([128], [128])
-    assert [bool(each.shapes.may_go_by_head[0]) for each in found] == [True, False, False]  # type: ignore[union-attr]
+    assert shapes.total_length.tolist() == [500]
+    assert [int(each.shapes.cutting[0]) for each in found] == [Cutting.FILLED, 0, 0]  # type: ignore[union-attr]
 
 
 def test_latent_rows_of_prompts_are_attention_and_of_tokens_decode(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Measurements become constants, with the errors on what was left out of each fit.
 
-Twice over: rows of a chip are left out by groups of shapes and predicted from its other shapes;
-and chips of one architecture are left out whole and predicted from all other architectures,
-which is what a chip without measurements of its own can expect.
+Three times over: rows of a chip are left out by groups of shapes and predicted from its other
+shapes; a chip is left out whole and predicted from its nearest, which is what a chip without
+measurements of its own can expect; and chips of one architecture are left out together and
+predicted from all other architectures, which is what a chip of a new one can.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from foretrace.cost.errors import LONG_NS, Errors, Predictions
 from foretrace.cost.fitting import PULL, MeasuredRows, fitted, folds
 from foretrace.cost.measured import Measured
 from foretrace.cost.predicting import (
-    CONSTANTS_BY_MODEL,
     constants_of,
     fitted_model,
     model_ns,
@@ -40,6 +40,8 @@ _PULL_ELSEWHERE = 0.5
 _PULL_TO_KNOWN = 0.5
 # A fit to many tables at once takes this many rows of each, so that no table outvotes another.
 _MOST_ROWS_OF_TABLE = 600
+
+NEAREST = "nearest other chip"
 
 _Key = tuple[str, str, str]  # model, kind, width
 
@@ -73,7 +75,8 @@ def calibrated(
         _of_chip([one for one in measured if one.chip.name == name], made, near)
         for name in sorted(chips)
     ]
-    return (*(one for one in own if one.fits), _elsewhere(measured, made))
+    fitted_chips = tuple(one for one in own if one.fits)
+    return (*fitted_chips, _elsewhere(measured, made, fitted_chips))
 
 
 def _keyed(measured: Iterable[Measured]) -> dict[_Key, list[Measured]]:
@@ -92,7 +95,7 @@ def _of_chip(measured: Sequence[Measured], made: str, near: Sequence[Constants])
         ones = [one for one in all_ones if one.model == key[0]]
         source = _largest_source(ones)
         chosen = [one for one in ones if one.source == source]
-        least = _LEAST_ROWS_OF_CONSTANT * len(CONSTANTS_BY_MODEL[key[0]])
+        least = _LEAST_ROWS_OF_CONSTANT * len(constants_of(key[0], key[1]))
         if sum(len(one.measured_ns) for one in chosen) < least:
             continue
         known = chosen_fit((key[0], key[1], chosen[0].dtype), chip, near)
@@ -137,7 +140,25 @@ def _left_out_by_shape(
     return _Table(target, predicted, linear, "same chip, other shapes")
 
 
-def _elsewhere(measured: Sequence[Measured], made: str) -> Constants:
+def nearest_errors(measured: Sequence[Measured], own: Sequence[Constants]) -> tuple[LeftOut, ...]:
+    """Errors on each table by the constants of its chip's nearest among all others.
+
+    Args:
+        measured: tables of rows; those that no other chip has constants for are left out.
+        own: of each chip, without those for chips that have none.
+    """
+    tables: list[_Table] = []
+    for one in measured:
+        others = [each for each in own if each.chip != one.chip.name]
+        found = chosen_fit((fitted_model(one.model), one.kind, one.dtype), one.chip, others)
+        if found is None or found.fit.width != width_of(one.dtype):
+            continue
+        predicted_ns = _predicted_ns(one, found.fit.values)
+        tables.append(_Table(one, predicted_ns, linear_ns(one.work, found.fit.line), NEAREST))
+    return _error_rows(tables)
+
+
+def _elsewhere(measured: Sequence[Measured], made: str, own: Sequence[Constants]) -> Constants:
     fits: list[Fit] = []
     tables: list[_Table] = []
     for key, all_ones in sorted(_keyed(measured).items()):
@@ -154,7 +175,8 @@ def _elsewhere(measured: Sequence[Measured], made: str) -> Constants:
         values = _fitted(key[0], chosen, pull=_PULL_ELSEWHERE)
         fits.append(_fit(key, "all tables", chosen, values, left_out))
         tables += left_out
-    return Constants(ELSEWHERE, "", made, tuple(fits), _error_rows(tables))
+    errors = (*_error_rows(tables), *nearest_errors(measured, own))
+    return Constants(ELSEWHERE, "", made, tuple(fits), errors)
 
 
 def _teaches(one: Measured, ones: Sequence[Measured]) -> bool:
@@ -163,7 +185,7 @@ def _teaches(one: Measured, ones: Sequence[Measured]) -> bool:
         return len(one.measured_ns) >= _LEAST_ROWS_OF_PRODUCTS
     alike = (other for other in ones if (other.gpu, other.source) == (one.gpu, one.source))
     rows = sum(len(other.measured_ns) for other in alike)
-    return rows >= _LEAST_ROWS_OF_CONSTANT * len(CONSTANTS_BY_MODEL[one.model])
+    return rows >= _LEAST_ROWS_OF_CONSTANT * len(constants_of(one.model, one.kind))
 
 
 def _left_out_by_architecture(

@@ -15,7 +15,7 @@ from foretrace.cost.attention import ENCODER_CONSTANTS, AttentionShapes, attenti
 from foretrace.cost.convolution import CONSTANTS as CONVOLUTION_CONSTANTS
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.decode import CONSTANTS as DECODE_CONSTANTS
-from foretrace.cost.decode import DecodeShapes, decode_ns
+from foretrace.cost.decode import OPERATOR, OPERATOR_CONSTANTS, DecodeShapes, decode_ns
 from foretrace.cost.expert_exchange import CONSTANTS as EXCHANGE_CONSTANTS
 from foretrace.cost.expert_exchange import ExchangeShapes, exchange_ns
 from foretrace.cost.experts import CONSTANTS as EXPERT_CONSTANTS
@@ -69,6 +69,8 @@ _OF_SIZES: Mapping[str, Callable[[Int64s, str], KernelShapes]] = {
 
 def constants_of(model: str, kind: str) -> tuple[Constant, ...]:
     """What is fitted for a kind of kernels, between which bounds."""
+    if (model, kind) == ("decode", OPERATOR):
+        return OPERATOR_CONSTANTS
     if CALL not in kind.split():
         return CONSTANTS_BY_MODEL[model]
     return tuple(

@@ -13,7 +13,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.cost.attention import AttentionShapes
-from foretrace.cost.decode import DecodeShapes
+from foretrace.cost.decode import OPERATOR, Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes, operand_formats
 from foretrace.cost.measured import Measured, columns_of_sizes, integers, measured_parts
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _Chips: TypeAlias = Mapping[str, Chip]
 # Kinds of decode attention: a serving library's own operator, FlashAttention's and FlashInfer's
 # kernels, those that Triton compiles, what heads above 256 fall back to, and latent attention.
-OPERATOR, FLASH, TRITON, WIDE, LATENT = "operator", "flash", "triton", "wide", "latent"
+FLASH, TRITON, WIDE, LATENT = "flash", "triton", "wide", "latent"
+_CUTTING = {OPERATOR: int(Cutting.FILLED), WIDE: int(Cutting.FIXED)}
 # What a token of latent attention keeps (numbers), and what a head multiplies.
 # Source: deepseek-ai/DeepSeek-V3, inference/configs/config_671B.json.
 LATENT_KEY, LATENT_VALUE = 576, 512
@@ -63,9 +64,10 @@ def decode_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     frame = frame.with_columns(
         length=length.otherwise(pl.col("kv_len")),
         both=2 * pl.col("head_dim"),
-        by_head=kind == OPERATOR,
+        cutting=kind.replace_strict(_CUTTING, default=int(Cutting.BEST)),
     )
-    names = ("batch", "heads", "kv_heads", "head_dim", "head_dim", "both", "length", "by_head")
+    sizes = ("batch", "heads", "kv_heads", "head_dim", "head_dim", "both")
+    names = (*sizes, "kv_len", "length", "cutting")
     yield from measured_parts(
         frame,
         chips,
@@ -145,10 +147,10 @@ def _latent_tokens(rows: pl.DataFrame, dtype: str) -> DecodeShapes:
 
 
 def latent_sizes(batch: Int64s, heads: Int64s, length: Int64s) -> Int64s:
-    """Sizes of latent attention of new tokens, int64[rows, 8] for `DecodeShapes.of`."""
+    """Sizes of latent attention of new tokens, int64[rows, 9] for `DecodeShapes.of`."""
     one = np.ones_like(batch)
     sizes = [LATENT_KEY * one, LATENT_VALUE * one, LATENT_KEY * one]
-    stacked: Int64s = np.stack([batch, heads, one, *sizes, length, 0 * one], axis=1)
+    stacked: Int64s = np.stack([batch, heads, one, *sizes, length, length, 0 * one], axis=1)
     return stacked
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace.base import ModelError
 from foretrace.cost.attention import AttentionShapes
+from foretrace.cost.decode import OPERATOR
 from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.measured import (
     Measured,
@@ -27,7 +28,6 @@ from foretrace.cost.network import has_collectives
 from foretrace.cost.predicting import CALL
 from foretrace.cost.serving_tables import (
     FLASH,
-    OPERATOR,
     WIDE,
     decode_tables,
     encoder_tables,

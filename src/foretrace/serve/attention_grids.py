@@ -128,7 +128,7 @@ class _Heads:
     def _tokens_ns(self, kind: str, shared: int, numbers: tuple[int, int, int]) -> Float64s:
         counts, keys = (one.ravel() for one in np.meshgrid(_SEQUENCES, _KEYS[1:], indexing="ij"))
         one = np.ones_like(counts)
-        columns = [self.heads * one, shared * one, *(each * one for each in numbers)]
+        columns = [self.heads * one, shared * one, *(each * one for each in numbers), keys]
         sizes = np.stack([counts, *columns, np.minimum(keys, self.most), 0 * one], axis=1)
         found = fitted_ns(self.chip, "decode", kind, sizes)
         return found.reshape(len(_SEQUENCES), len(_KEYS) - 1)

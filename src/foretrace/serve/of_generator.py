@@ -234,7 +234,7 @@ def _as_served(one: Operation) -> Operation:
         return one
     if one.sizes[4] == 1:
         batch, heads, shared, size, _, keys = one.sizes[:6]
-        sizes = (batch, heads, shared, size, size, 2 * size, keys, 0)
+        sizes = (batch, heads, shared, size, size, 2 * size, keys, keys, 0)
         return replace(one, model=_DECODE, dtype=_OF_DECODES, sizes=sizes)
     if one.sizes[4] != one.sizes[5]:
         return one
