@@ -91,7 +91,6 @@ def test_attention_left_out_by_its_heads_meets_its_target(gpu: str, dtype: str) 
         ("decode attention operator", "h100_sxm", "bf16", 0.105),
         ("decode attention operator", "b200_sxm", "bf16", 0.075),
         ("decode attention flash", "h100_sxm", "bf16", 0.115),
-        ("decode attention wide", "h100_sxm", "bf16", 0.125),
         ("decode attention latent", "h100_sxm", "bf16", 0.05),
         ("decode attention latent", "b200_sxm", "fp8", 0.085),
         ("attention latent", "h100_sxm", "bf16", 0.09),
