@@ -49,7 +49,8 @@ class Tensor:
 class Shapes:
     """An operator's inputs, in order."""
 
-    inputs: tuple[Tensor | tuple[Tensor, ...] | None, ...]  # None: no tensor
+    # None: no tensor; an empty tuple: a list without tensors, or of more than profilers tell
+    inputs: tuple[Tensor | tuple[Tensor, ...] | None, ...]
     values: tuple[str, ...]  # text of inputs that are no tensors; "" unknown
 
     def tensor(self, position: int) -> Tensor | None:
@@ -61,6 +62,11 @@ class Shapes:
         """The list of tensors at a position; empty if there is none."""
         found = self.inputs[position] if position < len(self.inputs) else None
         return found if isinstance(found, tuple) else ()
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it works on lists alone, of which no tensor is told."""
+        return () in self.inputs and not any(self.inputs)
 
     @property
     def single(self) -> tuple[Tensor, ...]:
@@ -126,6 +132,9 @@ def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True))
 
 
+_LIST = "TensorList"
+
+
 def _list_of(said: dict[str, object], key: str, length: int) -> list[object]:
     found = said.get(key)
     known = found if isinstance(found, list) else []
@@ -145,6 +154,8 @@ def _input(dims: object, kind: object, strides: object) -> Tensor | tuple[Tensor
             for one, part, each in zip(dims, parts, kinds, strict=True)
             if (shape := _sizes(one)) is not None
         )
+    if not dims and kind == _LIST:
+        return ()
     dtype = _format(kind)
     shape = _sizes(dims)
     if shape is None or (not dims and not dtype):

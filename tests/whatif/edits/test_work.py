@@ -47,7 +47,7 @@ EDITS: list[tuple[WorkEdit, str]] = [
     ),
     (
         Attention(flash=True),
-        "attention as one fused kernel, which takes what its products took",
+        "attention as one fused kernel",
     ),
     (
         Attention(flash=False, of=GEMM, is_causal=True),

@@ -1,8 +1,9 @@
 """`Attention` as one fused kernel, or as products and a softmax: what the other kind would take.
 
-A cost model answers for the kind that is not there, from the shapes of the one that is. What
-it cannot know: dropout and masks that the other kind would do in kernels of their own, the memory
-that scores take, and the host time of launches that products would add.
+A cost model answers for the kind that is not there, from the shapes of the one that is: the
+machine's, else that of the chip that the files name. What it cannot know: dropout and masks that
+the other kind would do in kernels of their own, the memory that scores take, and the host time of
+launches that products would add.
 
 Without one, fused attention is what it saves: its products take what they took, backward one of
 five more than once, and scores no longer go through memory between them (Dao et al.,
@@ -15,13 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from foretrace.analyze import Selection, fitting
 from foretrace.base import Bools, Int64s, ScenarioError
-from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
+from foretrace.cost import NO_TEXT, CostModel, Costs, FittedKernels, KernelRequests, Source
 from foretrace.graph import ExecutionGraph, NodeKind, operator_classes
 from foretrace.operators import OperatorClass
 from foretrace.whatif.edits.attention_calls import (
@@ -43,14 +44,17 @@ from foretrace.whatif.edits.fusing import (
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
 
+_Model: TypeAlias = CostModel | FittedKernels
+
 
 @dataclass(frozen=True)
 class Attention(WorkEdit):
     """Attention is one fused kernel (FlashAttention), or products and a softmax.
 
-    What the other kind takes is a cost model's answer; without a machine, fused attention takes
-    what its products took. A model knows shapes; not dropout and masks in kernels of their own,
-    the memory of scores, or host time of other launches than there were. StatedValues last wins.
+    What the other kind takes is a cost model's answer; where neither machine nor chip is known,
+    fused attention takes what its products took. A model knows shapes; not dropout and masks in
+    kernels of their own, the memory of scores, or host time of other launches than there were.
+    StatedValues last wins.
     """
 
     flash: bool
@@ -78,7 +82,7 @@ class Attention(WorkEdit):
     def sentence(self, before: Scenario) -> str:
         """`attention as one fused kernel, costed from its shapes`; what it cannot know."""
         if self.flash and before.machine is None:
-            return "attention as one fused kernel, which takes what its products took"
+            return "attention as one fused kernel"
         if self.flash:
             return "attention as one fused kernel, costed from its shapes"
         return (
@@ -95,7 +99,8 @@ class Attention(WorkEdit):
         Raises:
             ScenarioError: if there is none, its shapes are not known, or nothing costs them.
         """
-        if job.model is None and not self.flash:
+        model = _model(job)
+        if model is None and not self.flash:
             raise ScenarioError(
                 "attention in products is costed from shapes, and nothing is known that costs it: "
                 "state the machine that the job runs on."
@@ -107,13 +112,21 @@ class Attention(WorkEdit):
             calls = plain_calls(graph, chosen, is_causal=self.is_causal)
             if not calls:
                 raise ScenarioError(_none_sentence(graph, chosen, "plain", "fused"))
-            return _fused(job, calls, job.model)
+            return _fused(job, calls, model)
         found = fused_calls(graph, chosen)
-        if not found or job.model is None:
+        if not found or model is None:
             raise ScenarioError(_none_sentence(graph, chosen, "fused", "plain"))
-        return _plain(job, found, job.model)
+        return _plain(job, found, model)
 
 
+def _model(job: CostedJob) -> _Model | None:
+    """What costs kernels: the job's model, else that of the chip that its files name."""
+    if job.model is not None or job.chip is None:
+        return job.model
+    return FittedKernels(job.chip) if job.chip.peak_flops_per_ns(_KNOWN_FORMAT) else None
+
+
+_KNOWN_FORMAT = "bf16"  # a chip whose peak in it is not known is not modelled
 # Backward, five products take the place of four: scores are not kept, but multiplied again.
 _AGAIN = 5 / 4
 
@@ -128,7 +141,7 @@ class _Answer:
     source: int
 
 
-def _plain(job: CostedJob, calls: Sequence[FusedCall], model: CostModel) -> CostedJob:
+def _plain(job: CostedJob, calls: Sequence[FusedCall], model: _Model) -> CostedJob:
     answers = _answers({call.kernels for call in calls}, model)
     job = _costed(job, [(call.nodes, answers[call.kernels]) for call in calls])
     firsts = np.array([call.nodes[0] for call in calls], np.int64)
@@ -136,7 +149,7 @@ def _plain(job: CostedJob, calls: Sequence[FusedCall], model: CostModel) -> Cost
     return _renamed(job, firsts, (calls[0].kernels.name, calls[0].kernels.name), signatures)
 
 
-def _fused(job: CostedJob, calls: Sequence[PlainCall], model: CostModel | None) -> CostedJob:
+def _fused(job: CostedJob, calls: Sequence[PlainCall], model: _Model | None) -> CostedJob:
     graph = job.graph
     chosen = np.zeros(graph.num_nodes, np.bool_)
     for call in calls:
@@ -172,7 +185,7 @@ def _of_products(job: CostedJob, call: PlainCall) -> _Answer:
     return _Answer(middle_ns, products_ns / 2, all_ns, Source.SCALED)
 
 
-def _answers(kinds: set[Kernels], model: CostModel) -> Mapping[Kernels, _Answer]:
+def _answers(kinds: set[Kernels], model: _Model) -> Mapping[Kernels, _Answer]:
     """One answer per distinct list of kernels.
 
     Raises:

@@ -24,6 +24,11 @@ from foretrace.whatif.edits.fusing import first_of_runs
 
 _WORKING = (*DEVICE_KINDS, NodeKind.OPERATOR)
 _REACH = 8  # kernels between a softmax and the products around it: masks, scale, dropout, copies
+_CASTS_AT = 20  # kernels between a product and where its operands were widened, masks made
+_WIDENED = "fp32"
+_NARROW = ("fp16", "bf16")
+_CASTING = ("aten::copy_", "aten::_to_copy")
+_CAUSAL_MASKS = ("aten::tril", "aten::triu")  # of ones, over scores
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
 _NO = ""
 
@@ -107,11 +112,17 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
     Args:
         graph: of any origin.
         chosen: bool[nodes], kernels to look at.
-        is_causal: of softmaxes whose name does not tell.
+        is_causal: of softmaxes whose name does not tell; `None`: if a mask of ones was cut beside
+            one of them.
+
+    PyTorch's own products widen 16-bit operands first: a fused kernel takes them as they were.
     """
     device = _workers(graph)
     calls = _Calls(graph)
     found = []
+    cuts = [place for place, name in enumerate(graph.names) if name in _CAUSAL_MASKS]
+    if is_causal is None:
+        is_causal = bool(np.isin(graph.operator[chosen], cuts).any())
     for at in np.flatnonzero(chosen[device]).tolist():
         scores = calls.scores(int(device[at]))
         if scores is None:
@@ -129,7 +140,7 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
             queries=scores.query_length,
             keys=scores.kv_length,
             width=low[1],
-            dtype=calls.dtype(int(nodes[0])),
+            dtype=calls.unwidened(device, low[0]),
             is_causal=bool(scores.is_causal if scores.is_causal is not None else is_causal),
         )
         found.append(
@@ -181,6 +192,21 @@ class _Calls:
     def dtype(self, node: int) -> str:
         """Number format of a node's first tensor."""
         return _dtype(self._texts(self._key(node))[1])
+
+    def unwidened(self, device: Int64s, at: int) -> str:
+        """Number format of a product's operands, before the same block made 32 bits of them."""
+        own = self.dtype(int(device[at]))
+        if own != _WIDENED:
+            return own
+        block = _block(self.graph, int(device[at]))
+        for node in device[max(0, at - _CASTS_AT) : at].tolist():
+            operator, signature = self._texts(self._key(node))
+            if operator not in _CASTING or _block(self.graph, node) != block:
+                continue
+            formats = _formats(signature)
+            if formats[:1] == [own] and formats[1:2] and formats[1] in _NARROW:
+                return formats[1]
+        return own
 
     def _key(self, node: int) -> tuple[int, int]:
         return int(self.graph.operator[node]), int(self.graph.operator_signature[node])
@@ -270,9 +296,14 @@ def _is_back(graph: ExecutionGraph, run: Sequence[int]) -> bool:
 
 
 def _dtype(signature: str) -> str:
+    return next(iter(_formats(signature)), "bf16")
+
+
+def _formats(signature: str) -> list[str]:
+    """Number formats of the tensors of floats that a call takes, in order."""
     shapes = parsed_shapes(signature)
     single = shapes.single if shapes is not None else ()
-    return next((one.dtype for one in single if one.dtype in _FLOATS), "bf16")
+    return [one.dtype for one in single if one.dtype in _FLOATS]
 
 
 def _plain(sizes: _Sizes, *, is_backward: bool) -> Kernels:

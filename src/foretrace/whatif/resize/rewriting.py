@@ -220,14 +220,14 @@ def _rewritten(
     place: TensorPlace,
     known: Dimensions,
 ) -> Rewritten:
-    if shapes is None:
-        return Rewritten("", is_known=False)
+    if shapes is None or shapes.is_untold:
+        return Rewritten("" if shapes is None else one.signature, is_known=False)
     if role is not None:
         return Rewritten(_product(one, shapes, role, known), is_known=True, role=role)
     new: list[tuple[int, ...] | tuple[tuple[int, ...], ...] | None] = []
     is_known, is_ambiguous = True, False
     for at, given in enumerate(shapes.inputs):
-        if given is None:
+        if not given:
             new.append(None)
             continue
         tensors = (given,) if isinstance(given, Tensor) else given
