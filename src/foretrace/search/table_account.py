@@ -207,10 +207,12 @@ def table_account(
         key = (rows, pooling, id(laws[table]) if laws[table].is_even else table)
         if key not in known:
             one = replace(model, rows=(rows,), pooling=(pooling,))
-            known[key] = tuple(
+            own = tuple(
                 _costed(one, plan, option, rates=rates, room=room, law=laws[table], seed=table)
                 for option in _options(model, plan, table, room=room, schemes=schemes, tiers=tiers)
             )
+            # Where none has room the answer says what would have.
+            known[key] = tuple(each for each in own if _has_room(each, room)) or own
         if not known[key]:
             raise WorkloadError(
                 f"table {table} of {model.name!r} has no place by {', '.join(schemes)} in "
@@ -300,6 +302,18 @@ def _costed(
             row[BYTES[shard.tier]] = shard.num_bytes
     copied = model.rows[0] * model.size if option.scheme is TableScheme.DATA else 0
     return Costed(option, rows, copied)
+
+
+def _has_room(one: Costed, room: TableRoom) -> bool:
+    """Whether a rank, and a host, could hold what they would have of a table and nothing else."""
+    hbm = one.rows[:, BYTES[MemoryTier.HBM]].max() <= room.hbm
+    return bool(
+        hbm
+        and all(
+            one.rows[: room.ranks_per_host, BYTES[tier]].sum() <= most
+            for tier, most in ((MemoryTier.HOST, room.host), (MemoryTier.SSD, room.ssd))
+        )
+    )
 
 
 def _first(option: TableOption) -> tuple[int, ...]:

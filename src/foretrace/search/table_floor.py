@@ -1,14 +1,16 @@
 """`table_floor`: what no placement of tables is below by its account, and the ways that say so.
 
-A linear program. Tables may be divided among their ways, and ranks share all work as if it were
-sand; but the fullest rank has at least the most that a table takes of any rank, and what a table
-makes use of has begun.
+A linear program. Ranks share all work as if it were sand, but the fullest has at least the most
+that a table takes of any rank, and what a table makes use of has begun. Tables may be divided among
+their ways, unless there is time to keep them whole: then the program is an integer one, and the
+floor is what its search has proven by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -30,8 +32,13 @@ class TableFloor:
     ways: tuple[int, ...]  # by table, the option that it has most of
 
 
-def table_floor(account: TableAccount) -> TableFloor | None:
-    """The floor of an account; `None` if no placement has room."""
+def table_floor(account: TableAccount, *, whole_s: float = 0.0) -> TableFloor | None:
+    """The floor of an account; `None` if no placement has room.
+
+    Args:
+        account: costs and room.
+        whole_s: seconds for the program of whole tables.
+    """
     tables, room = len(account.options), account.room
     ways = [(table, one) for table, own in enumerate(account.options) for one in own]
     table_of = np.array([table for table, _ in ways])
@@ -44,7 +51,8 @@ def table_floor(account: TableAccount) -> TableFloor | None:
     upper = np.zeros(at_most.shape[0])
     upper[: len(most)] = np.array(most) * _GB
     of_table = csr_array((np.ones(len(ways)), (table_of, np.arange(len(ways)))))
-    found = linprog(
+    program = partial(
+        linprog,
         # Shares of ways, how long the fullest rank has to do of each, whether that has begun.
         np.concatenate(
             [np.zeros(len(ways)), np.ones(len(lines)), [one.start_ns * _US for one in lines]]
@@ -55,11 +63,18 @@ def table_floor(account: TableAccount) -> TableFloor | None:
         b_eq=np.ones(tables),
         method="highs",
     )
+    found = program()
     if not found.success:
         return None
+    least, solved = found.fun, found.x
+    if whole_s > 0:
+        is_whole = np.repeat([1, 0, 1], [len(ways), len(lines), len(lines)])
+        whole = program(integrality=is_whole, options={"time_limit": whole_s})
+        least = max(least, whole.mip_dual_bound or 0.0)
+        solved = solved if whole.x is None else whole.x
     first = np.searchsorted(table_of, np.arange(tables + 1)).tolist()
-    shares = [found.x[begin:end] for begin, end in pairwise(first)]
-    return TableFloor(float(found.fun) / _US, tuple(int(own.argmax()) for own in shares))
+    shares = [solved[begin:end] for begin, end in pairwise(first)]
+    return TableFloor(float(least) / _US, tuple(int(own.argmax()) for own in shares))
 
 
 def _rows(account: TableAccount) -> Iterator[csr_array]:

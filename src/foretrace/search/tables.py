@@ -1,9 +1,9 @@
 """`searched_tables`: where a recommender's tables stand so that its simulated step is shortest.
 
 1. Every way to place each table gets its costs (`TableAccount`).
-2. For each family of schemes, placements are dealt greedily and by differencing, and improved by
-   moves; the best of each is simulated.
-3. What the simulated step does not wait for counts less, and the best placements are improved
+2. For each family of schemes, placements are dealt greedily and by differencing, the more promising
+   is annealed, and the best of each is simulated.
+3. What the simulated step does not wait for counts less, and the best placements are annealed
    once more, as long as that helps.
 4. Single moves of the best are simulated, those that the account likes best first.
 """
@@ -23,9 +23,10 @@ from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.search.found_tables import Beside, TableSearch
 from foretrace.search.table_account import BYTES, TableAccount, TableRoom, table_account
+from foretrace.search.table_annealing import annealed
 from foretrace.search.table_floor import table_floor
 from foretrace.search.table_moves import DealtTables
-from foretrace.search.table_starts import starts
+from foretrace.search.table_starts import start
 from foretrace.search.table_steps import PlacedStep, TableSteps, plan_with
 from foretrace.workload import (
     MemoryTier,
@@ -40,11 +41,10 @@ from foretrace.workload import (
 
 # Of a chip's memory; what TorchRec's planner leaves free, planner/storage_reservations.py.
 _RESERVED = 0.15
-_SHARE_OF_STARTS = 0.6  # of the time
-_MANY = 3  # starts with all schemes together
+_SHARE_OF_FLOOR, _SHARE_OF_STARTS = 0.2, 0.6  # of the time
 _ROUNDS = 3  # of weights by what the step waits for
 _MOST_MOVES = 64  # that are simulated at a time
-_WORTH = 1.1  # of the account: moves above are not simulated
+_WORTH = 1.1  # of the account: what is above is not looked at
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def searched_tables(
     told = progress or (lambda _: None)
     told("costing tables")
     account = table_account(model, plan, costs=costs, room=room, schemes=schemes, tiers=tiers)
-    floor = table_floor(account)
+    floor = table_floor(account, whole_s=_SHARE_OF_FLOOR * time_s)
     if floor is None:
         raise _no_room(account, machine, tiers)
     steps = TableSteps(
@@ -143,27 +143,29 @@ class _TableSearch:
 
     def dealt(self) -> list[_Found]:
         """The best start of each family of schemes that has room; the shortest step first."""
-        jobs = [job for family in self._families() for job in self._starts_of(family)]
-        found = []
-        for at, (name, start) in enumerate(jobs):
-            share = _SHARE_OF_STARTS * (at + 1) / len(jobs)
-            start.improve(self.begin_s + share * self.time_s)
-            if start.fits:
-                found.append(_Found(start, self.steps.step(start.places()), name))
+        accounts = [(own, self.account.of_schemes(own)) for own in self._families()]
+        floors = [(floor, *own) for own in accounts if (floor := table_floor(own[1]))]
+        floors.sort(key=lambda one: one[0].least_ns)
+        end_s = self.begin_s + _SHARE_OF_STARTS * self.time_s
+        found: list[_Found] = []
+        for left, (floor, family, account) in zip(range(len(floors), 0, -1), floors, strict=True):
+            if found and floor.least_ns > _WORTH * min(one.placement.value_ns for one in found):
+                break
+            how, first = start(account, floor)
+            now_s = time.monotonic()
+            best = annealed(first, now_s + (end_s - now_s) / left)
+            if best.fits:
+                name = f"{', '.join(family)}, {how}"
+                found.append(_Found(best, self.steps.step(best.places()), name))
         return sorted(found, key=lambda one: one.step.step_ns)
-
-    def _starts_of(self, family: tuple[TableScheme, ...]) -> list[tuple[str, DealtTables]]:
-        """The most promising start of a family; of all schemes together, several."""
-        every = sorted(starts(self.account.of_schemes(family)), key=lambda pair: pair[1].promise_ns)
-        return every[: _MANY if len(family) == len(TableScheme) else 1]
 
     def with_rules(self, found: list[_Found], rules: Sequence[PlacedStep]) -> list[_Found]:
         """These, and what rules give where every table's place is one of the account's."""
         for one in rules:
             places = one.placed.places()
-            start = DealtTables.of_places(self.account, places)
-            if start is not None and start.fits:
-                found.append(_Found(start, self.steps.step(places), "all tables by one rule"))
+            stated = DealtTables.of_places(self.account, places)
+            if stated is not None and stated.fits:
+                found.append(_Found(stated, self.steps.step(places), "all tables by one rule"))
         return sorted(found, key=lambda one: one.step.step_ns)
 
     def reweighted(self, found: list[_Found]) -> _Found:
@@ -172,8 +174,7 @@ class _TableSearch:
         for one in found[:2]:
             for _ in range(_ROUNDS):
                 weighted = self.account.weighted(one.step.weights)
-                moved = one.placement.under(weighted)
-                moved.improve(self.begin_s + self.time_s)
+                moved = annealed(one.placement.under(weighted), self.begin_s + self.time_s)
                 if not moved.fits:
                     break
                 other = _Found(moved, self.steps.step(moved.places()), one.name)
@@ -213,10 +214,11 @@ class _TableSearch:
         """Sets of schemes to deal by: every scheme costs launches and exchanges of its own."""
         there = {one.option.scheme for own in self.account.options for one in own}
         single = [scheme for scheme in TableScheme if scheme in there - {TableScheme.DATA}]
-        yield from ((scheme,) for scheme in single)
-        if TableScheme.DATA in there:
-            yield from ((scheme, TableScheme.DATA) for scheme in single)
-        yield tuple(TableScheme)
+        alone = [(scheme,) for scheme in single]
+        beside = [(*one, TableScheme.DATA) for one in alone if TableScheme.DATA in there]
+        yield from dict.fromkeys(
+            (*alone, *beside, tuple(one for one in TableScheme if one in there))
+        )
 
 
 def _score(placement: DealtTables) -> float:
