@@ -52,7 +52,8 @@ def whatif(
     """Predict a recorded job, or an estimate, with other sizes, plan, machine or faster work."""
     folders = machine_folders(costs)
     edits = edits_of(stated, COMMAND_LINE, folders=folders)
-    _check(edits, scenarios, report, trace, is_shared=network is NetworkUse.SHARED)
+    is_other = network is NetworkUse.SHARED or without_profiler
+    _check(edits, scenarios, report, trace, is_other=is_other)
     with activity() as doing, collector_paused():
         draft, sizes = stated_of(recorded or ())
         on = None if machine is None else load_machine(machine, folders)
@@ -115,9 +116,9 @@ def _check(
     report: Path | None,
     trace: Path | None,
     *,
-    is_shared: bool,
+    is_other: bool,
 ) -> None:
-    if not edits and scenarios is None and not is_shared:
+    if not edits and scenarios is None and not is_other:
         raise typer.BadParameter(
             "nothing is different: state an edit, as in --layers 96, or --scenarios FILE.toml"
         )

@@ -228,7 +228,7 @@ def _optimizer(operations: int, written: int) -> Callable[[Shapes], Work | None]
     """Fused over lists: parameters, gradients, states; the first and the states are written."""
 
     def work(shapes: Shapes) -> Work | None:
-        lists = [one for one in shapes.inputs if isinstance(one, tuple)]
+        lists = [one for one in shapes.inputs if isinstance(one, tuple) and one]
         if not lists:
             return None
         elements = sum(one.num_elements for one in lists[0])

@@ -252,7 +252,7 @@ def shapes_text(signature: str) -> str:
     parsed = parsed_shapes(signature)
     if parsed is None:
         return ""
-    groups = [one if isinstance(one, tuple) else (one,) for one in parsed.inputs if one is not None]
+    groups = [one if isinstance(one, tuple) else (one,) for one in parsed.inputs if one]
     texts = [", ".join("x".join(map(str, one.shape)) for one in group) for group in groups]
     return ", ".join(
         f"[{text}]" if len(group) > 1 else text

@@ -2,7 +2,8 @@
 
 A layer's forward pass says most: its first product takes the hidden size, attention says heads,
 their width, sequences and their length; what the products before it make beyond the queries is
-keys and values; the last product takes the feed-forward width.
+keys and values; the last product takes the feed-forward width. A grouped product says how many
+experts there are, and the last of them what an expert's width is.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from foretrace.workload import Group
 
 _MATRIX = 2  # dimensions
 _ACTIVATIONS = 3
+_GROUPED = {"_grouped_mm", "grouped_mm"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +98,7 @@ class _Local:
     key_heads: int | None = None
     head_width: int | None = None
     feed_forward: int | None = None
+    experts: int | None = None
     dtype: str = ""
     attention: str = ""  # operator that told
 
@@ -123,6 +126,7 @@ def read_sizes(program: Program, *, stated: Sizes | None = None) -> ReadSizes:
         "key_value_heads": _times(local.key_heads, across),
         "head_width": local.head_width,
         "vocabulary": _times(words, tensor if divided.vocabulary else 1),
+        "experts": _times(local.experts, program.plan.expert),
     }
     return ReadSizes(
         sizes=stated.filled(read),
@@ -156,6 +160,7 @@ def _origin(read: Mapping[str, int | None], stated: Sizes, local: _Local) -> dic
         "key_value_heads": "what the products before attention make beside queries",
         "head_width": local.attention,
         "vocabulary": "the output projection, or the table of the embedding",
+        "experts": "what a grouped product multiplies by",
     }
     found = {
         name: "stated" if getattr(stated, name) is not None else text
@@ -221,6 +226,19 @@ def _of_layer(layer: Sequence[RecordedOperator]) -> _Local:
     downs = [one for one in behind[1:] if one.columns == hidden]
     if downs:
         found = replace(found, feed_forward=downs[-1].inner)
+    return _with_experts(found, layer, parsed)
+
+
+def _with_experts(
+    found: _Local, layer: Sequence[RecordedOperator], parsed: Sequence[Shapes | None]
+) -> _Local:
+    for one, shapes in zip(layer, parsed, strict=True):
+        weights = None if shapes is None else shapes.tensor(1)
+        if base_name(one.operator) not in _GROUPED or weights is None:
+            continue
+        if len(weights.shape) == _ACTIVATIONS and weights.shape[-1] == found.hidden:
+            experts, width, _ = weights.shape
+            found = replace(found, experts=experts, feed_forward=width)
     return found
 
 
