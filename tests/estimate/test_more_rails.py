@@ -6,7 +6,7 @@ import pytest
 
 import foretrace as ft
 from foretrace.base import WorkloadError
-from foretrace.estimate.more_rails import with_rails
+from foretrace.estimate.shared_links import with_rails
 from foretrace.machine import load_machine
 
 MACHINE = load_machine("h100-24k")

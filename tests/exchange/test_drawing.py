@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from foretrace.base import GraphError
 from foretrace.exchange import MOST_NODES, Choice, write_drawing
+from foretrace.exchange.drawing.drawing import places
 from foretrace.exchange.drawing.subgraph import subgraph
-from foretrace.exchange.drawing.svg import places
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Part, Phase
 from tests.graphs import Block, Edge, GraphBuilder
 

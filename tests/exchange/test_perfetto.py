@@ -276,7 +276,7 @@ def test_chunks_join_into_one_document(tmp_path: Path, monkeypatch: pytest.Monke
     timeline = simulated(two_ranks())
     write_trace(tmp_path / "whole.json", {"replayed": timeline}, flows=tuple(Flow))
 
-    monkeypatch.setattr("foretrace.exchange.chrome.CHUNK", 3)
+    monkeypatch.setattr("foretrace.exchange.perfetto.CHUNK", 3)
     write_trace(tmp_path / "parts.json", {"replayed": timeline}, flows=tuple(Flow))
 
     def key(event: Event) -> str:

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from foretrace.base import GraphError
 from foretrace.exchange import Synthesised, synthesise
-from foretrace.exchange.synthesis.closeness import distance
-from foretrace.exchange.synthesis.observed import observed
-from foretrace.exchange.synthesis.sample import program
-from foretrace.exchange.synthesis.synthesise import group_of
+from foretrace.exchange.synthesis.observed import distance, observed
+from foretrace.exchange.synthesis.synthesise import group_of, program
 from foretrace.graph import (
     EdgeKind,
     ExecutionGraph,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from foretrace.base import CircleError
-from foretrace.graph.assembly import node_order
-from foretrace.graph.draft import Edges
+from foretrace.graph.assembly import Edges, node_order
 from foretrace.graph.nodes import EdgeKind
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import MachineError
 from foretrace.machine import check, described
-from foretrace.machine.files import PRESETS, DescriptionKind, document
+from foretrace.machine.figures import PRESETS, DescriptionKind, document
 
 PATHS = sorted(PRESETS.rglob("*.toml"))
 scalars = (

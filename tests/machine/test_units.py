@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.base import MachineError
-from foretrace.machine.units import UNITS, QuantityKind, quantity
+from foretrace.machine.figures import UNITS, QuantityKind, quantity
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from foretrace.graph import NodeKind, Timeline
 from foretrace.machine import load_chip
 from foretrace.simulate import simulate
 from foretrace.whatif import OwnKernel
-from foretrace.whatif.contractions import copied_contractions
-from foretrace.whatif.own_kernels import own_kernel_rows
+from foretrace.whatif.own_kernels import copied_contractions, own_kernel_rows
 from tests.graphs import GraphBuilder
 
 HEADS = [4, 8, 512, 64]  # as attention wants them; in memory lie 512 before 8

@@ -9,21 +9,8 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.answer.answer import Answer as Answer
     from foretrace.answer.answer import rows_json as rows_json
-    from foretrace.answer.html import html_of as html_of
-    from foretrace.answer.markdown import markdown_of as markdown_of
-    from foretrace.answer.names import short_name as short_name
-    from foretrace.answer.numbers import bytes_text as bytes_text
-    from foretrace.answer.numbers import component_text as component_text
-    from foretrace.answer.numbers import count_text as count_text
-    from foretrace.answer.numbers import duration_text as duration_text
-    from foretrace.answer.numbers import long_duration_text as long_duration_text
-    from foretrace.answer.numbers import milliseconds_text as milliseconds_text
-    from foretrace.answer.numbers import number_text as number_text
-    from foretrace.answer.numbers import parameters_text as parameters_text
-    from foretrace.answer.numbers import per_second_text as per_second_text
-    from foretrace.answer.numbers import percent_text as percent_text
-    from foretrace.answer.numbers import rate_text as rate_text
-    from foretrace.answer.numbers import signed_percent_text as signed_percent_text
+    from foretrace.answer.markup import html_of as html_of
+    from foretrace.answer.markup import markdown_of as markdown_of
     from foretrace.answer.parts import Fact as Fact
     from foretrace.answer.parts import Facts as Facts
     from foretrace.answer.parts import Legend as Legend
@@ -61,7 +48,20 @@ if TYPE_CHECKING:
     from foretrace.answer.text import text_of as text_of
     from foretrace.answer.units import Cell as Cell
     from foretrace.answer.units import Unit as Unit
+    from foretrace.answer.units import bytes_text as bytes_text
     from foretrace.answer.units import cell_text as cell_text
+    from foretrace.answer.units import component_text as component_text
+    from foretrace.answer.units import count_text as count_text
+    from foretrace.answer.units import duration_text as duration_text
+    from foretrace.answer.units import long_duration_text as long_duration_text
+    from foretrace.answer.units import milliseconds_text as milliseconds_text
+    from foretrace.answer.units import number_text as number_text
+    from foretrace.answer.units import parameters_text as parameters_text
+    from foretrace.answer.units import per_second_text as per_second_text
+    from foretrace.answer.units import percent_text as percent_text
+    from foretrace.answer.units import rate_text as rate_text
     from foretrace.answer.units import readable as readable
+    from foretrace.answer.units import short_name as short_name
+    from foretrace.answer.units import signed_percent_text as signed_percent_text
 
 lazily(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from foretrace.answer.html import html_of
+from foretrace.answer.markup import html_of
 from foretrace.answer.parts import Told, tables_in
 from foretrace.answer.plain import Plain
 from foretrace.answer.tables import Table

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import TextWrapper
 
-from foretrace.answer.names import short_name
 from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
 from foretrace.answer.tables import Shown, Table
-from foretrace.answer.units import Unit, cell_text
+from foretrace.answer.units import Unit, cell_text, short_name
 from foretrace.base import visible
 
 WIDTH = 80

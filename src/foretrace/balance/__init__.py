@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.balance.datasets import documents_of as documents_of
-    from foretrace.balance.datasets import read_documents as read_documents
     from foretrace.balance.documents import Documents as Documents
     from foretrace.balance.documents import LogNormal as LogNormal
+    from foretrace.balance.documents import documents_of as documents_of
+    from foretrace.balance.documents import read_documents as read_documents
     from foretrace.balance.expert_load import EVEN as EVEN
     from foretrace.balance.expert_load import DrawnLoad as DrawnLoad
     from foretrace.balance.expert_load import ExpertLoad as ExpertLoad
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from foretrace.balance.packing import Room as Room
     from foretrace.balance.packing import arrivals as arrivals
     from foretrace.balance.sampler import BatchSampler as BatchSampler
-    from foretrace.balance.shards import ContextShards as ContextShards
-    from foretrace.balance.shards import SlowestRank as SlowestRank
-    from foretrace.balance.shards import context_places as context_places
-    from foretrace.balance.shards import slowest_attention_ns as slowest_attention_ns
-    from foretrace.balance.shards import slowest_rank as slowest_rank
+    from foretrace.balance.work import ContextShards as ContextShards
     from foretrace.balance.work import DocumentWork as DocumentWork
+    from foretrace.balance.work import SlowestRank as SlowestRank
+    from foretrace.balance.work import context_places as context_places
     from foretrace.balance.work import document_work as document_work
+    from foretrace.balance.work import slowest_attention_ns as slowest_attention_ns
+    from foretrace.balance.work import slowest_rank as slowest_rank
 
 lazily(__name__)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, duration_text
 from foretrace.base import TraceError
-from foretrace.bench.arguments import recorded, tensors_in
 from foretrace.bench.assembly import replayed_nodes
 from foretrace.bench.collectives import is_collective
 from foretrace.bench.recipe import recipe_in
+from foretrace.bench.schema import recorded, tensors_in
 from foretrace.bench.timing import NOTHING_MEASURED, OperatorTimes, measured_of
 from foretrace.bench.tree import Tree, chosen, tree_of
 from foretrace.operators import work_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from foretrace.bench.arguments import Recorded, TensorRecord, recorded
+from foretrace.bench.schema import Recorded, TensorRecord, recorded
 from foretrace.bench.tree import Tree, is_operator
 
 NO_NODE = -1

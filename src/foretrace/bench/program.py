@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from foretrace.bench.arguments import TensorRecord
 from foretrace.bench.collectives import DescribedGroup, ProgramCollective
 from foretrace.bench.contents import IntegerContents
-from foretrace.bench.schema import Schema
+from foretrace.bench.schema import Schema, TensorRecord
+
+
+class Mode(Enum):
+    """Kinds of operators to replay."""
+
+    FULL = "full"
+    COMPUTE = "compute"  # no collectives
+    COMMUNICATION = "communication"  # nothing else
+
 
 USUAL_STREAM = -1  # what most operators run on
 

@@ -1,20 +1,141 @@
-"""Calls as lines of Python, their arguments as the operators' schemas want them."""
+"""Calls as lines of Python: arguments as schemas want them, long lines broken, devices left open.
+
+A trace of a GPU holds what autograd called there, cuDNN's gradient of batch normalisation say. So
+that the program also runs elsewhere, it calls a function that looks where its tensors are.
+"""
 
 from __future__ import annotations
 
 import ast
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from keyword import iskeyword
 
 from foretrace.base import FORMAT_BY_CODE, NS_PER_US, TraceError
-from foretrace.bench.arguments import Opaque, TensorRecord
 from foretrace.bench.identities import ValueId, value_indices
-from foretrace.bench.layout import escaped, target_list
-from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import USUAL_STREAM, BenchCall, BenchProgram, Number
 from foretrace.bench.repetition import Item
-from foretrace.bench.schema import Parameter, Schema
+from foretrace.bench.schema import Opaque, Parameter, Schema, TensorRecord
+
+WIDTH = 100
+_MOST_BARE = 6  # names in a row without brackets
+_INDENT = 4
+_KEPT = "\x00"  # stands for a space where a line must not be broken
+
+
+def target_list(names: Sequence[str]) -> str:
+    """Names to assign to or to return."""
+    inside = ", ".join(names)
+    return f"({inside})" if len(names) > _MOST_BARE else inside
+
+
+def deletion(names: Sequence[str]) -> str:
+    """The statement that forgets these names."""
+    return f"del {target_list(names)}"
+
+
+def escaped(text: str) -> str:
+    """Text of a trace between double quotes or in a comment: ASCII that ends neither."""
+    return ascii(text)[1:-1].replace('"', '\\"')
+
+
+def with_comment(line: str, comment: str) -> str:
+    """A line with a comment after it, if there is one."""
+    return f"{line}  # {comment}" if comment else line
+
+
+def wrapped(line: str) -> str:
+    """A line, broken inside of its brackets if it is too long; a comment goes before it."""
+    if len(line) <= WIDTH or line.lstrip().startswith(("#", '"', "SOURCE = ")):
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    code, comment = _split(line.strip())
+    rows = [f"{indent}# {comment}"] if comment else []
+    breakable = _protected(code)
+    rows += textwrap.wrap(
+        breakable,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + " " * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(rows).replace(_KEPT, " ")
+
+
+def _split(line: str) -> tuple[str, str]:
+    """A line's code and its comment; what looks like one inside of a text is none."""
+    at = next((i for i, letter, is_text in _letters(line) if letter == "#" and not is_text), None)
+    return (line, "") if at is None else (line[:at].rstrip(), line[at + 1 :].strip())
+
+
+def _protected(code: str) -> str:
+    """The code with all spaces kept but those after a comma inside of brackets."""
+    depth, before, letters = 0, " ", []
+    for _, letter, is_text in _letters(code):
+        depth += 0 if is_text else (letter in "([{") - (letter in ")]}")
+        is_kept = letter == " " and (depth == 0 or is_text or before != ",")
+        letters.append(_KEPT if is_kept else letter)
+        before = letter
+    return "".join(letters)
+
+
+def _letters(code: str) -> Iterator[tuple[int, str, bool]]:
+    """Each letter with its place, and whether it stands inside of a text."""
+    quote, is_escaped = "", False
+    for i, letter in enumerate(code):
+        yield i, letter, bool(quote)
+        if is_escaped:
+            is_escaped = False
+        elif quote:
+            is_escaped = letter == "\\"
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+
+
+# What stands in for an operator of this name, as text of a function of that name.
+PORTABLE = {
+    "aten::cudnn_batch_norm_backward": '''
+def cudnn_batch_norm_backward(x, grad, weight, mean, var, save_mean, save_var, eps, reserve):
+    """Of cuDNN on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda:
+        return aten.cudnn_batch_norm_backward.default(
+            x, grad, weight, mean, var, save_mean, save_var, eps, reserve
+        )
+    return aten.native_batch_norm_backward.default(
+        grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]
+    )
+''',
+    "aten::miopen_batch_norm_backward": '''
+def miopen_batch_norm_backward(x, grad, weight, mean, var, save_mean, save_var, eps):
+    """Of MIOpen on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda and torch.version.hip:
+        return aten.miopen_batch_norm_backward.default(
+            x, grad, weight, mean, var, save_mean, save_var, eps
+        )
+    return aten.native_batch_norm_backward.default(
+        grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]
+    )
+''',
+    "aten::cudnn_batch_norm": '''
+def cudnn_batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    """Of cuDNN on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda:
+        return aten.cudnn_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    made = aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    return *made, x.new_empty(0, dtype=torch.uint8)
+''',
+    "aten::miopen_batch_norm": '''
+def miopen_batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    """Of MIOpen on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda and torch.version.hip:
+        return aten.miopen_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    return aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+''',
+}
+
 
 _DTYPES = {code: each.torch for code, each in FORMAT_BY_CODE.items()}
 _LAYOUTS = {0: "strided", 1: "sparse_coo"}  # c10/core/Layout.h

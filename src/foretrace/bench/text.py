@@ -7,20 +7,24 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from foretrace.base import NS_PER_MS
-from foretrace.bench.arguments import TensorRecord, contiguous_strides
 from foretrace.bench.contents import IntegerContents
 from foretrace.bench.identities import value_indices
-from foretrace.bench.layout import deletion, escaped, target_list, with_comment, wrapped
-from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import BenchCall, BenchProgram, Given
 from foretrace.bench.repetition import RepeatedCalls, runs_of
+from foretrace.bench.schema import TensorRecord, contiguous_strides
 from foretrace.bench.statements import (
+    PORTABLE,
     comment_of,
+    deletion,
     dtype_text,
+    escaped,
     item_of,
     lines_of,
+    target_list,
+    with_comment,
     with_streams,
     work_name,
+    wrapped,
 )
 
 _INDENT = "    "

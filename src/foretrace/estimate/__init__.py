@@ -14,13 +14,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.compose import software_costs as software_costs
     from foretrace.estimate.compose import unmodelled_of as unmodelled_of
     from foretrace.estimate.compose import with_nearest as with_nearest
-    from foretrace.estimate.degraded_links import DegradedLink as DegradedLink
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
-    from foretrace.estimate.expert_steps import expert_mixes as expert_mixes
-    from foretrace.estimate.expert_steps import loaded_plan as loaded_plan
-    from foretrace.estimate.expert_steps import routing_of as routing_of
     from foretrace.estimate.link_traffic import StepTraffic as StepTraffic
     from foretrace.estimate.link_traffic import sharing_of as sharing_of
     from foretrace.estimate.link_traffic import step_traffic as step_traffic
@@ -40,6 +36,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.parts import memory_parts as memory_parts
     from foretrace.estimate.parts import plan_parts as plan_parts
     from foretrace.estimate.parts import step_parts as step_parts
+    from foretrace.estimate.shared_links import DegradedLink as DegradedLink
     from foretrace.estimate.shared_links import LinkUse as LinkUse
     from foretrace.estimate.shared_links import SharedLinks as SharedLinks
     from foretrace.estimate.shared_links import shared_links as shared_links
@@ -49,18 +46,21 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import FamilySpread as FamilySpread
     from foretrace.estimate.step_time import Interval as Interval
     from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
+    from foretrace.estimate.step_time import UnitRun as UnitRun
     from foretrace.estimate.step_time import interval as interval
+    from foretrace.estimate.step_time import run_units as run_units
     from foretrace.estimate.step_time import simulated_step as simulated_step
     from foretrace.estimate.step_time import step_of_costs as step_of_costs
+    from foretrace.estimate.step_time import unit_programs as unit_programs
+    from foretrace.estimate.step_time import unit_step as unit_step
     from foretrace.estimate.step_time import unmodelled_width as unmodelled_width
     from foretrace.estimate.uneven import Follows as Follows
     from foretrace.estimate.uneven import UnevenStep as UnevenStep
+    from foretrace.estimate.uneven import expert_mixes as expert_mixes
     from foretrace.estimate.uneven import expert_work as expert_work
+    from foretrace.estimate.uneven import loaded_plan as loaded_plan
+    from foretrace.estimate.uneven import routing_of as routing_of
     from foretrace.estimate.uneven import uneven_step as uneven_step
-    from foretrace.estimate.units import UnitRun as UnitRun
-    from foretrace.estimate.units import run_units as run_units
-    from foretrace.estimate.units import unit_programs as unit_programs
-    from foretrace.estimate.units import unit_step as unit_step
     from foretrace.estimate.where import RankParts as RankParts
     from foretrace.estimate.where import StepParts as StepParts
     from foretrace.estimate.where import Where as Where

@@ -11,12 +11,17 @@ import numpy as np
 
 from foretrace.base import NetworkUse, SimulationError, WorkloadError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
-from foretrace.estimate.degraded_links import slow_links
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.link_traffic import sharing_of, unshared, with_widest_groups
-from foretrace.estimate.more_rails import ALL_LINKS, OneMoreRail, more_rails
 from foretrace.estimate.nearest import nearest_plans
-from foretrace.estimate.shared_links import SharedLinks, shared_links
+from foretrace.estimate.shared_links import (
+    ALL_LINKS,
+    OneMoreRail,
+    SharedLinks,
+    more_rails,
+    shared_links,
+    slow_links,
+)
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,

@@ -11,8 +11,6 @@ from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
 from foretrace.base import NS_PER_HOUR, NS_PER_S, NetworkUse
 from foretrace.cost import Costs, Source
-from foretrace.estimate.degraded_links import DegradedLink, slow_table
-from foretrace.estimate.more_rails import OneMoreRail, rails_table
 from foretrace.estimate.nearest import NearestPlan, nearest_table
 from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table
 from foretrace.estimate.parts import (
@@ -22,7 +20,13 @@ from foretrace.estimate.parts import (
     ranks_table,
     step_parts,
 )
-from foretrace.estimate.shared_links import SharedLinks
+from foretrace.estimate.shared_links import (
+    DegradedLink,
+    OneMoreRail,
+    SharedLinks,
+    rails_table,
+    slow_table,
+)
 from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.estimate.words import figures, subject_text

@@ -1,15 +1,22 @@
-"""`SharedLinks`: what a step asked of every level of a network, and what more of it is worth.
+"""`SharedLinks`: what a step asked of each level of a network; what more or less is worth.
 
 Prices follow from the way back. A collective on the critical path that a full link held up is over
 sooner by as much as the link is wider; one that nothing held takes what the cost model says of a
 machine whose tier is wider, or nearer; and kernels on it are slowed for less long by whatever
 communicates beside them. All are of first order: they hold for small changes, and an estimate on
 the changed machine checks them (`more_rails`).
+
+Prices are derivatives: they hold for a hundredth more. A rail is an eighth more of eight, after
+which something else may hold the step up, so each level is simulated again with that much more.
+
+A degraded port, a card that flaps (its share of the time up), a leaf whose uplinks are half gone,
+loss (goodput over bandwidth): each leaves a link some of what it had. Alike links hurt alike, so
+one of each kind is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +25,12 @@ from foretrace.analyze import windows
 from foretrace.answer import Column, Plain, Table, Unit
 from foretrace.base import Int64s, UInt8s
 from foretrace.cost import CostModel, Inflation, inflated, transfer_ns
-from foretrace.estimate.link_traffic import flows_of, unshared
-from foretrace.estimate.step_time import SimulatedStep
+from foretrace.estimate.link_traffic import flows_of, sharing_of, unshared
+from foretrace.estimate.step_time import SimulatedStep, simulated_step
 from foretrace.graph import NO_COLLECTIVE, NodeKind
-from foretrace.machine import Machine
+from foretrace.machine import Machine, links_of
 from foretrace.simulate import simulate, simulate_links, simulate_shared, way_back
+from foretrace.workload import LaidOut
 
 _FURTHER = 2
 _STEP = 0.01  # by which a figure is changed to see what the cost model makes of it
@@ -208,3 +216,154 @@ def wider(machine: Machine, tier: int, factor: float) -> Machine:
     links = chip.link_bytes_per_ns
     chip = replace(chip, link_bytes_per_ns=None if links is None else links * factor)
     return replace(machine, tiers=tuple(tiers), host=replace(host, chip=chip))
+
+
+ALL_LINKS = "all of them"
+_HUNDREDTHS = 100
+
+
+@dataclass(frozen=True)
+class OneMoreRail(Plain):
+    """One more of the links of a level, or of all beyond the host."""
+
+    links: str  # "cards", "uplinks of rack"; "all of them"
+    num_rails: int  # before
+    priced_ns: int  # what the step is shorter by, as the price of a hundredth more says
+    saved_ns: int  # simulated again
+    links_per_hour: float | None  # what more of them costs the job; `None`: not priced
+
+
+def more_rails(
+    laid_out: LaidOut,
+    machine: Machine,
+    links: SharedLinks,
+    *,
+    step_ns: int,
+    costs_of: Callable[[Machine], CostModel],
+    inflation: Inflation,
+) -> tuple[OneMoreRail, ...]:
+    """A row for each level beyond the host, and for all of them together.
+
+    Args:
+        laid_out: of the plan.
+        machine: on which the step was simulated with shared links.
+        links: what it asked of them, with their prices.
+        step_ns: that step.
+        costs_of: what predicts on a machine.
+        inflation: how much slower kernels are beside communication.
+    """
+    known = links_of(machine)
+    first, rails = known.card_tier, known.num_cards
+    share = 1 / rails
+
+    def saved_ns(widened: Machine) -> int:
+        costs = costs_of(unshared(widened))
+        sharing = sharing_of(laid_out, costs, widened)
+        done = simulated_step(laid_out.graph, costs, inflation, sharing=sharing)
+        return step_ns - int(windows(done.timeline).duration_ns[0])
+
+    def rows() -> Iterator[OneMoreRail]:
+        every, priced, money = machine, 0, 0.0
+        for at in range(first, len(machine.tiers)):
+            own, tier = links.rows[at], machine.tiers[at]
+            priced_ns = round(own.gain_ns * _HUNDREDTHS * share)
+            cost = tier.links_per_chip_hour
+            cost = None if cost is None else cost * share * laid_out.plan.num_ranks
+            yield OneMoreRail(
+                own.links, rails, priced_ns, saved_ns(with_rails(machine, at, share)), cost
+            )
+            every = with_rails(every, at, share)
+            priced, money = priced + priced_ns, money + (cost or 0.0)
+        if len(machine.tiers) - first > 1:
+            paid = money if machine.links_per_chip_hour is not None else None
+            yield OneMoreRail(ALL_LINKS, rails, priced, saved_ns(every), paid)
+
+    return tuple(rows())
+
+
+def with_rails(machine: Machine, tier: int, share: float) -> Machine:
+    """The machine with so much more of the links into one tier, also where that is its cards'."""
+    found = wider(machine, tier, 1 + share)
+    nic = machine.host.nic_bytes_per_ns
+    if tier != links_of(machine).card_tier or nic is None:
+        return found
+    return replace(found, host=replace(found.host, nic_bytes_per_ns=nic * (1 + share)))
+
+
+def rails_table(rows: tuple[OneMoreRail, ...]) -> Table:
+    """A row for each level."""
+    has_price = any(row.links_per_hour is not None for row in rows)
+    return Table.of(
+        "more-rails",
+        rows,
+        Column("links", "one more of", Unit.WORD),
+        Column("num_rails", "beside"),
+        Column("priced_ns", "saves by its price ms", Unit.MS),
+        Column("saved_ns", "saves ms", Unit.MS),
+        *((Column("links_per_hour", "costs an hour", Unit.NUMBER),) if has_price else ()),
+        title="one more rail: what it saves by the price of 1 % more, and simulated again",
+    )
+
+
+@dataclass(frozen=True)
+class DegradedLink(Plain):
+    """One link that has lost bandwidth, where of its level it hurts most."""
+
+    links: str  # its level
+    way: str
+    number: int  # the lowest of its kind, from 0 within the level: a port's is its chip's
+    num_alike: int  # links that hurt as much
+    left_share: float  # of its bandwidth
+    step_ns: int
+    slower_share: float  # than with all links
+
+
+def slow_links(step: SimulatedStep, left: float) -> tuple[DegradedLink, ...]:
+    """The worst link of each level to lose bandwidth, and what the step then takes.
+
+    Args:
+        step: simulated on shared links, whose traffic was made for links that keep so little.
+        left: share of its bandwidth that the link keeps, above 0.
+    """
+    found, graph = step.traffic, step.timeline.graph
+    if found is None:
+        return ()
+    whole_ns = int(windows(step.timeline).duration_ns[0])
+    first = found.links.first_link
+    worst: dict[int, DegradedLink] = {}
+    for link in np.flatnonzero(found.may_be_crowded).tolist():
+        timeline = simulate_shared(
+            graph, step.duration_ns, traffic=found.with_slow_link(link, left)
+        )
+        step_ns = int(windows(timeline).duration_ns[0])
+        own = int(found.own_link[link])
+        at = int(found.links.level[own])
+        if at in worst and worst[at].step_ns >= step_ns:
+            continue
+        level = found.links.levels[at]
+        worst[at] = DegradedLink(
+            links=level.name,
+            way=level.way.value,
+            number=own - int(first[at]),
+            num_alike=int(found.num_alike[link]),
+            left_share=left,
+            step_ns=step_ns,
+            slower_share=step_ns / whole_ns - 1,
+        )
+    return tuple(worst[at] for at in sorted(worst))
+
+
+def slow_table(rows: Sequence[DegradedLink]) -> Table:
+    """A row for each level, out and in."""
+    return Table.of(
+        "slow-links",
+        rows,
+        Column("links", unit=Unit.WORD),
+        Column("way", unit=Unit.WORD),
+        Column("number", "the lowest", Unit.IDENTIFIER),
+        Column("num_alike", "as bad"),
+        Column("left_share", "left"),
+        Column("step_ns", "step ms", Unit.MS),
+        Column("slower_share", "longer", Unit.SIGNED_SHARE),
+        title="one link with less bandwidth, where it hurts most",
+    )

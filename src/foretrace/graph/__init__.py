@@ -9,6 +9,7 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.graph.ablation import Ablation as Ablation
     from foretrace.graph.ablation import without as without
+    from foretrace.graph.assembly import Edges as Edges
     from foretrace.graph.assembly import renumbered_graph_of as renumbered_graph_of
     from foretrace.graph.blocks import BlockEvidence as BlockEvidence
     from foretrace.graph.blocks import Blocks as Blocks
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from foretrace.graph.build import build_recording as build_recording
     from foretrace.graph.build import recording_of_run as recording_of_run
     from foretrace.graph.chakra import chakra_recording as chakra_recording
-    from foretrace.graph.collective import Collective as Collective
-    from foretrace.graph.collective import Collectives as Collectives
     from foretrace.graph.dependencies import DEFAULT_NS as DEFAULT_NS
-    from foretrace.graph.draft import Edges as Edges
     from foretrace.graph.findings import BEFORE as BEFORE
     from foretrace.graph.findings import CUT_OFF as CUT_OFF
     from foretrace.graph.findings import GRAPH_KERNELS as GRAPH_KERNELS
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding
     from foretrace.graph.graph import Lane as Lane
+    from foretrace.graph.graph import Timeline as Timeline
     from foretrace.graph.inflation import ALONE_SHARE as ALONE_SHARE
     from foretrace.graph.inflation import LEAST_BESIDE as LEAST_BESIDE
     from foretrace.graph.inflation import MOSTLY_BESIDE as MOSTLY_BESIDE
@@ -56,6 +55,8 @@ if TYPE_CHECKING:
     from foretrace.graph.nodes import NO_NODE as NO_NODE
     from foretrace.graph.nodes import NO_STEP as NO_STEP
     from foretrace.graph.nodes import NODE_COLUMNS as NODE_COLUMNS
+    from foretrace.graph.nodes import Collective as Collective
+    from foretrace.graph.nodes import Collectives as Collectives
     from foretrace.graph.nodes import EdgeKind as EdgeKind
     from foretrace.graph.nodes import NodeKind as NodeKind
     from foretrace.graph.nodes import Part as Part
@@ -64,27 +65,26 @@ if TYPE_CHECKING:
     from foretrace.graph.operations import DEVICE_WORK as DEVICE_WORK
     from foretrace.graph.operations import UNRECORDED as UNRECORDED
     from foretrace.graph.operations import NamePool as NamePool
+    from foretrace.graph.recording import MEASURED as MEASURED
+    from foretrace.graph.recording import RECORDING as RECORDING
+    from foretrace.graph.recording import REPLAYED as REPLAYED
+    from foretrace.graph.recording import SIMULATED as SIMULATED
     from foretrace.graph.recording import Begun as Begun
     from foretrace.graph.recording import ChakraOrigin as ChakraOrigin
     from foretrace.graph.recording import Clock as Clock
     from foretrace.graph.recording import Ending as Ending
+    from foretrace.graph.recording import HasRecording as HasRecording
+    from foretrace.graph.recording import HasTimeline as HasTimeline
     from foretrace.graph.recording import MemoryEvents as MemoryEvents
     from foretrace.graph.recording import Recording as Recording
+    from foretrace.graph.recording import Run as Run
     from foretrace.graph.recording import Unmatched as Unmatched
+    from foretrace.graph.recording import measured_of as measured_of
+    from foretrace.graph.recording import recording_of as recording_of
+    from foretrace.graph.recording import replayed_of as replayed_of
     from foretrace.graph.spec import verify as verify
     from foretrace.graph.stated_names import StatedNames as StatedNames
     from foretrace.graph.stated_names import read_names as read_names
     from foretrace.graph.stated_names import with_stated_names as with_stated_names
-    from foretrace.graph.subjects import MEASURED as MEASURED
-    from foretrace.graph.subjects import RECORDING as RECORDING
-    from foretrace.graph.subjects import REPLAYED as REPLAYED
-    from foretrace.graph.subjects import SIMULATED as SIMULATED
-    from foretrace.graph.subjects import HasRecording as HasRecording
-    from foretrace.graph.subjects import HasTimeline as HasTimeline
-    from foretrace.graph.subjects import Run as Run
-    from foretrace.graph.subjects import measured_of as measured_of
-    from foretrace.graph.subjects import recording_of as recording_of
-    from foretrace.graph.subjects import replayed_of as replayed_of
-    from foretrace.graph.timeline import Timeline as Timeline
 
 lazily(__name__)

@@ -14,14 +14,14 @@ import numpy as np
 
 from foretrace.base import CircleError, DifferentRunsError, GraphError, Int64s
 from foretrace.graph import chakra
-from foretrace.graph.assembly import assembled
+from foretrace.graph.assembly import Edges, NodeCollector, Places, assembled
 from foretrace.graph.behaviour import told_by_behaviour
 from foretrace.graph.blocks import CommunicationNodes, Corrections, with_blocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
+from foretrace.graph.communication.gloo import with_named_peers, worker_segments
 from foretrace.graph.communication.groups import NamedGroup, groups_of, guessed_lanes
-from foretrace.graph.communication.peers import with_named_peers
 from foretrace.graph.communication.same_run import check_same_run, suspects
 from foretrace.graph.communication.transfers import (
     Communication,
@@ -30,11 +30,9 @@ from foretrace.graph.communication.transfers import (
     with_ends_of_transfers,
 )
 from foretrace.graph.communication.unmatched import cut_off_findings, unmatched_operations
-from foretrace.graph.communication.workers import worker_segments
 from foretrace.graph.dependencies import Dependencies, found_dependencies, typical_launch_ns
-from foretrace.graph.draft import Edges, NodeCollector, Places
 from foretrace.graph.findings import recording_findings
-from foretrace.graph.graph import Finding
+from foretrace.graph.graph import Finding, Timeline
 from foretrace.graph.inflation import inflation_factors
 from foretrace.graph.memory import memory_events
 from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, EdgeKind, NodeKind
@@ -48,13 +46,12 @@ from foretrace.graph.operations import (
     host_moments,
     operations_of,
 )
-from foretrace.graph.operations.endings import endings, last_moments
 from foretrace.graph.operations.scopes import scopes_of, scopes_of_nodes, with_operators
+from foretrace.graph.operations.steps import endings, last_moments
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import host_chain, host_nodes
 from foretrace.graph.rules.unrecorded import UnrecordedWork
-from foretrace.graph.timeline import Timeline
 from foretrace.trace import ChakraTrace, Trace, step_times_beside
 
 NO_CORRECTIONS = Corrections()

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.transfers import MemberTransfers
-from foretrace.graph.draft import Edges, Places
 from foretrace.graph.graph import EdgeConstant
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import Operations
-from foretrace.graph.operations.events import exact_waits, states_waits
-from foretrace.graph.operations.launch_order import launch_order
+from foretrace.graph.operations.events import exact_waits, launch_order, states_waits
 from foretrace.graph.rules.launches import (
     LaunchQueue,
     launch_edges,

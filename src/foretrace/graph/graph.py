@@ -1,4 +1,4 @@
-"""`ExecutionGraph`: who waits for whom, for one job of one or many ranks."""
+"""`ExecutionGraph`: who waits for whom; `Timeline`: when each of its nodes started and ended."""
 
 from __future__ import annotations
 
@@ -8,9 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from foretrace.base import Bools, Float32s, Int16s, Int32s, Int64s, Integers, UInt8s
-from foretrace.graph.collective import Collectives
-from foretrace.graph.nodes import DEVICE_KINDS, HOST_KINDS, NODE_COLUMNS, EdgeKind, NodeKind
+from foretrace.base import (
+    NS_PER_MS,
+    Bools,
+    Float32s,
+    Int16s,
+    Int32s,
+    Int64s,
+    Integers,
+    Remembering,
+    UInt8s,
+)
+from foretrace.graph.nodes import (
+    DEVICE_KINDS,
+    HOST_KINDS,
+    NODE_COLUMNS,
+    Collectives,
+    EdgeKind,
+    NodeKind,
+)
 
 
 @dataclass(frozen=True)
@@ -208,3 +224,32 @@ class Finding:
     topic: str  # "collectives", "clock", "steps", "streams", ...
     text: str  # one sentence
     paths: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timeline(Remembering):
+    """Start and end of every node, in ns on one clock for all ranks.
+
+    Measured and simulated timelines are the same type, so every analysis works on both and an
+    error is one subtraction. Zero is the earliest moment of the graph.
+    """
+
+    graph: ExecutionGraph
+    start_ns: Int64s  # int64[nodes]
+    end_ns: Int64s  # int64[nodes]
+    is_measured: bool
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """Time from start to end of every node, int64[nodes]; made at every call."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def label(self) -> str:
+        """`measured` or `simulated`."""
+        return "measured" if self.is_measured else "simulated"
+
+    def __repr__(self) -> str:
+        """One line: which timeline, of how many nodes, how long."""
+        length_ms = int(self.end_ns.max(initial=0)) / NS_PER_MS
+        return f"Timeline({self.label}, {len(self.end_ns):,} nodes, {length_ms:,.3f} ms)"

@@ -22,10 +22,9 @@ from foretrace.base import (
     rows_by_value,
 )
 from foretrace.graph._compiled import covered_times
-from foretrace.graph.graph import ExecutionGraph
+from foretrace.graph.graph import ExecutionGraph, Timeline
 from foretrace.graph.nodes import NodeKind
 from foretrace.graph.operations import Operations
-from foretrace.graph.timeline import Timeline
 from foretrace.operators import operator_class
 
 MOSTLY_BESIDE = 0.5  # more of a kernel's time than this beside communication calls it inflated

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from foretrace.machine.chip import load_chip as load_chip
     from foretrace.machine.chip import tells_costs as tells_costs
     from foretrace.machine.figures import Figure as Figure
+    from foretrace.machine.figures import QuantityKind as QuantityKind
+    from foretrace.machine.figures import quantity as quantity
     from foretrace.machine.host import Host as Host
     from foretrace.machine.host import host_names as host_names
     from foretrace.machine.host import load_host as load_host
@@ -40,7 +42,5 @@ if TYPE_CHECKING:
     from foretrace.machine.stated import with_figures as with_figures
     from foretrace.machine.tiers import Tier as Tier
     from foretrace.machine.tiers import TierKind as TierKind
-    from foretrace.machine.units import QuantityKind as QuantityKind
-    from foretrace.machine.units import quantity as quantity
 
 lazily(__name__)

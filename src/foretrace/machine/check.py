@@ -18,12 +18,10 @@ from foretrace.machine.chip import (
     chip_named,
     load_chip,
 )
-from foretrace.machine.figures import Figure, FigureField
-from foretrace.machine.files import PRESETS
+from foretrace.machine.figures import PRESETS, Figure, FigureField, QuantityKind, quantity
 from foretrace.machine.host import HOST_FIELDS, Host, load_host
 from foretrace.machine.machine import Description, Machine, load_machine
-from foretrace.machine.tier_files import TIER_FIELDS
-from foretrace.machine.units import QuantityKind, quantity
+from foretrace.machine.tiers import TIER_FIELDS
 
 # A figure this many times the description's it extends is taken for a slip.
 _SLIP = 2.0

@@ -14,18 +14,21 @@ from foretrace.answer import Paragraph, Told
 from foretrace.base import DescriptionKey, Document, MachineError, number_format, read_value
 from foretrace.machine.figures import (
     DataSheet,
+    DescriptionKind,
     Figure,
     FigureField,
+    QuantityKind,
     as_table,
     check_keys,
+    document,
+    names,
     number,
     prefixed,
     read_figures,
     read_sources,
+    text_of,
     whole,
 )
-from foretrace.machine.files import DescriptionKind, document, names, text_of
-from foretrace.machine.units import QuantityKind
 
 CHIP_FIELDS = (
     FigureField("memory", QuantityKind.SIZE, "1 GiB", "4 TiB", "device memory", is_required=True),

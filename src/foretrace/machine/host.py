@@ -11,17 +11,19 @@ from foretrace.base import Document, MachineError
 from foretrace.machine.chip import Chip, load_chip
 from foretrace.machine.figures import (
     DataSheet,
+    DescriptionKind,
     Figure,
     FigureField,
+    QuantityKind,
     as_table,
     check_keys,
+    document,
+    names,
     number,
     read_figures,
     read_sources,
     whole,
 )
-from foretrace.machine.files import DescriptionKind, document, names
-from foretrace.machine.units import QuantityKind
 
 HOST_FIELDS = (
     FigureField(

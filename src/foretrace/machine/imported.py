@@ -21,8 +21,12 @@ import msgspec
 
 from foretrace.answer import Answer, Sentences, Told
 from foretrace.base import MachineError
-from foretrace.machine.infragraph import read_infragraph
-from foretrace.machine.link_table import NetworkTier, read_link_table, tiers_of_links
+from foretrace.machine.link_table import (
+    NetworkTier,
+    read_infragraph,
+    read_link_table,
+    tiers_of_links,
+)
 
 _KINDS = ("scale-up", "rack", "pod", "building", "region")
 _NVSWITCH = "0x068000"  # PCI class of an NVSWitch, as NCCL writes where an NVLink leads

@@ -15,15 +15,23 @@ from foretrace.base import MOST_RANKS, Document, Int64s, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
     DataSheet,
+    DescriptionKind,
     Figure,
     as_table,
     check_keys,
+    document,
+    names,
     read_sources,
 )
-from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.host import Host, host_names, load_host
-from foretrace.machine.tier_files import read_tier
-from foretrace.machine.tiers import Tier, TierKind, check_nesting, instance_sizes, tiers_spanned
+from foretrace.machine.tiers import (
+    Tier,
+    TierKind,
+    check_nesting,
+    instance_sizes,
+    read_tier,
+    tiers_spanned,
+)
 
 _KEYS = ("kind", "title", "host", "sources", "tiers")
 

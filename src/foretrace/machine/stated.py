@@ -18,12 +18,10 @@ from typing import Any
 
 from foretrace.base import MachineError
 from foretrace.machine.chip import CHIP_FIELDS, PEAK_FIELDS, Chip
-from foretrace.machine.figures import Figure, FigureField
+from foretrace.machine.figures import Figure, FigureField, quantity
 from foretrace.machine.host import HOST_FIELDS, Host
 from foretrace.machine.machine import Machine
-from foretrace.machine.tier_files import TIER_FIELDS
-from foretrace.machine.tiers import Tier, TierKind
-from foretrace.machine.units import quantity
+from foretrace.machine.tiers import TIER_FIELDS, Tier, TierKind
 
 TABLES = ("network", "host", "chip")
 _GBITS_PER_S = 8  # one byte per ns

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from foretrace.operators.attention import attention_work
-from foretrace.operators.classes import OperatorClass
 from foretrace.operators.framework import base_of, framework_class
-from foretrace.operators.movement import MOVEMENTS, UNTOLD, elementwise
+from foretrace.operators.movement import MOVEMENTS, TABLES, UNTOLD, elementwise
 from foretrace.operators.products import PRODUCTS
 from foretrace.operators.shapes import Shapes, parsed_shapes
-from foretrace.operators.tables import TABLES
-from foretrace.operators.work import Work
+from foretrace.operators.work import OperatorClass, Work
 
 _BACKWARD = "Backward"  # autograd nodes carry the gradient's shapes only
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from foretrace.operators.classes import OperatorClass
+from foretrace.operators.work import OperatorClass
 
 # Namespaces by which a name is an operator's and not a kernel's.
 NAMESPACES = (

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
-from foretrace.operators.classes import OperatorClass
 from foretrace.operators.counting import work_of
 from foretrace.operators.recognition import operator_class
 from foretrace.operators.shapes import Tensor
+from foretrace.operators.work import OperatorClass
 
 
 @dataclass(frozen=True)

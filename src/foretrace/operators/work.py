@@ -1,4 +1,4 @@
-"""`Work`: the arithmetic and the least memory traffic of an operator, from its shapes.
+"""`Work`: arithmetic and least traffic of an operator; `OperatorClass`: of which kind it is.
 
 Conventions: a multiply-add counts as two FLOPs, exp, sqrt and a division as one each. Bytes are
 the least traffic: every input is read once, every output written once, nothing is kept in a
@@ -9,8 +9,29 @@ torch.utils.flop_counter does (tests compare them), but a causal mask's upper ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from foretrace.operators.shapes import Tensor
+
+
+class OperatorClass(StrEnum):
+    """What a kernel, or an operator on the host, does."""
+
+    GEMM = "gemm"  # matrix products, matrix-vector products, and their split-K reductions
+    ATTENTION = "attention"  # fused: products, softmax and dropout in one kernel
+    CONVOLUTION = "convolution"  # also when a matrix product or a transform does it
+    NORMALISATION = "normalisation"
+    SOFTMAX = "softmax"
+    LOSS = "loss"  # cross entropy and other criteria
+    ELEMENTWISE = "elementwise"  # activations, dropout, random numbers, quantisation
+    REDUCTION = "reduction"  # also pooling and prefix sums
+    EMBEDDING = "embedding"  # rows of a table by index, pooled or not, and their gradients
+    INDEXING = "indexing"  # gather, scatter, sort, top-k, unique
+    OPTIMIZER = "optimizer"  # parameter updates, gradient clipping and scaling
+    COPY = "copy"  # bytes moved, cast, transposed, concatenated, filled
+    COLLECTIVE = "collective"  # kernels of a communication library
+    OTHER = "other"
+
 
 UNKNOWN_BYTES = -1  # lists of tensors stand in a trace without their number format
 

@@ -8,10 +8,6 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.simulate._compiled import NO_LIMIT_NS as NO_LIMIT_NS
-    from foretrace.simulate.backward import NO_EDGE as NO_EDGE
-    from foretrace.simulate.backward import WayBack as WayBack
-    from foretrace.simulate.backward import slack_before as slack_before
-    from foretrace.simulate.backward import way_back as way_back
     from foretrace.simulate.batch import NO_GOAL as NO_GOAL
     from foretrace.simulate.batch import BatchEnds as BatchEnds
     from foretrace.simulate.batch import Scaling as Scaling
@@ -29,13 +25,17 @@ if TYPE_CHECKING:
     from foretrace.simulate.sampling.draws import sampled_duration_ns as sampled_duration_ns
     from foretrace.simulate.sampling.draws import simulate_samples as simulate_samples
     from foretrace.simulate.sampling.draws import table_mean as table_mean
-    from foretrace.simulate.sharing.cores import Cores as Cores
-    from foretrace.simulate.sharing.cores import alone_ns as alone_ns
+    from foretrace.simulate.sharing.shared import NO_FLOW as NO_FLOW
+    from foretrace.simulate.sharing.shared import Cores as Cores
+    from foretrace.simulate.sharing.shared import LinkTimes as LinkTimes
+    from foretrace.simulate.sharing.shared import Traffic as Traffic
+    from foretrace.simulate.sharing.shared import alone_ns as alone_ns
     from foretrace.simulate.sharing.shared import simulate_links as simulate_links
     from foretrace.simulate.sharing.shared import simulate_shared as simulate_shared
-    from foretrace.simulate.sharing.traffic import NO_FLOW as NO_FLOW
-    from foretrace.simulate.sharing.traffic import LinkTimes as LinkTimes
-    from foretrace.simulate.sharing.traffic import Traffic as Traffic
+    from foretrace.simulate.static import NO_EDGE as NO_EDGE
+    from foretrace.simulate.static import WayBack as WayBack
     from foretrace.simulate.static import simulate as simulate
+    from foretrace.simulate.static import slack_before as slack_before
+    from foretrace.simulate.static import way_back as way_back
 
 lazily(__name__)

@@ -1,6 +1,6 @@
 """Compiled loops of the static engine; check no lengths.
 
-See `static`, `batch` and `backward` for the safe ways in.
+See `static` and `batch` for the safe ways in.
 """
 
 from __future__ import annotations

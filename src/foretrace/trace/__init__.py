@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.trace.archives import local_copies as local_copies
     from foretrace.trace.cache import DEFAULT_MAX_BYTES as DEFAULT_MAX_BYTES
     from foretrace.trace.cache import CachedTrace as CachedTrace
     from foretrace.trace.cache import TraceCache as TraceCache
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from foretrace.trace.columns import SyncColumns as SyncColumns
     from foretrace.trace.columns import Trace as Trace
     from foretrace.trace.columns import TraceMeta as TraceMeta
-    from foretrace.trace.communication import is_communication as is_communication
     from foretrace.trace.contents import Contents as Contents
     from foretrace.trace.contents import contents_of as contents_of
     from foretrace.trace.contents import inspect as inspect
@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from foretrace.trace.others import FlightDump as FlightDump
     from foretrace.trace.others import FlightEntry as FlightEntry
     from foretrace.trace.ranks import rank_in_name as rank_in_name
-    from foretrace.trace.remote import local_copies as local_copies
     from foretrace.trace.runtime import RuntimeRole as RuntimeRole
+    from foretrace.trace.runtime import is_communication as is_communication
     from foretrace.trace.runtime import role_of as role_of
     from foretrace.trace.runtime import runtime_role as runtime_role
     from foretrace.trace.sidecar import StepTimes as StepTimes

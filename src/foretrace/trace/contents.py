@@ -22,11 +22,10 @@ from foretrace.trace.chakra import (
     unknown_kinds,
 )
 from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
-from foretrace.trace.communication import is_communication
 from foretrace.trace.discover import discover
 from foretrace.trace.ingest import read_files
 from foretrace.trace.ranks import rank_in_name
-from foretrace.trace.runtime import RuntimeRole, runtime_role
+from foretrace.trace.runtime import RuntimeRole, is_communication, runtime_role
 from foretrace.trace.steps import StepMark, step_marks
 
 _RECORD = "foretrace.record sets all of this: see `python -m pydoc foretrace.record`"

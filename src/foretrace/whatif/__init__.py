@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from foretrace.whatif.baseline import Baseline as Baseline
     from foretrace.whatif.baseline import base_scenario as base_scenario
     from foretrace.whatif.baseline import baseline_of as baseline_of
-    from foretrace.whatif.catalogue import PossibleChange as PossibleChange
-    from foretrace.whatif.catalogue import proposals as proposals
     from foretrace.whatif.edits import *  # noqa: F403  every edit has one name everywhere
     from foretrace.whatif.edits.edit import Edit as Edit
     from foretrace.whatif.edits.edit import Holds as Holds
@@ -43,31 +41,33 @@ if TYPE_CHECKING:
     from foretrace.whatif.prediction import Prediction as Prediction
     from foretrace.whatif.recorded.program import Program as Program
     from foretrace.whatif.recorded.read import program_of as program_of
+    from foretrace.whatif.remedies import PossibleChange as PossibleChange
     from foretrace.whatif.remedies import Remedies as Remedies
     from foretrace.whatif.remedies import Remedy as Remedy
+    from foretrace.whatif.remedies import proposals as proposals
     from foretrace.whatif.remedies import subject_of as subject_of
     from foretrace.whatif.remedies import tried_remedies as tried_remedies
+    from foretrace.whatif.resize.named import Sizes as Sizes
     from foretrace.whatif.resize.read import ReadSizes as ReadSizes
     from foretrace.whatif.resize.read import read_sizes as read_sizes
-    from foretrace.whatif.resize.sizes import Sizes as Sizes
     from foretrace.whatif.scaled import ScaledStep as ScaledStep
     from foretrace.whatif.scaled import StepCurve as StepCurve
     from foretrace.whatif.scaled import scaled_along as scaled_along
     from foretrace.whatif.scaled import scaled_step as scaled_step
     from foretrace.whatif.scaled import step_curve as step_curve
     from foretrace.whatif.scenario import Scenario as Scenario
-    from foretrace.whatif.scenario_file import NamedEdits as NamedEdits
-    from foretrace.whatif.scenario_file import read_scenarios as read_scenarios
     from foretrace.whatif.substitutes import Substitutable as Substitutable
     from foretrace.whatif.substitutes import Substitutes as Substitutes
     from foretrace.whatif.substitutes import tried_substitutes as tried_substitutes
     from foretrace.whatif.summary import difference_rows as difference_rows
     from foretrace.whatif.summary import figures as figures
     from foretrace.whatif.summary import subject_text as subject_text
+    from foretrace.whatif.sweep import NamedEdits as NamedEdits
     from foretrace.whatif.sweep import Order as Order
     from foretrace.whatif.sweep import Sweep as Sweep
     from foretrace.whatif.sweep import SweepRow as SweepRow
-    from foretrace.whatif.swept import swept as swept
+    from foretrace.whatif.sweep import read_scenarios as read_scenarios
+    from foretrace.whatif.sweep import swept as swept
     from foretrace.whatif.throughput import Throughput as Throughput
     from foretrace.whatif.throughput import throughput as throughput
     from foretrace.whatif.unprofiled import Unprofiled as Unprofiled

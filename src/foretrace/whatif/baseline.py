@@ -17,9 +17,9 @@ from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.recorded_links import RecordedLinks
+from foretrace.whatif.resize.named import Sizes
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.resized import Resizing, resizing
-from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Model, PlanDraft
 

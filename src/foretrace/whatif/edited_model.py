@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrace.base import ScenarioError
-from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.named import Sizes
 from foretrace.workload import Transformer
 
 

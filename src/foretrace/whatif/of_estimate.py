@@ -29,7 +29,7 @@ from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import ScenarioOutcome
 from foretrace.whatif.predict import effects_of
 from foretrace.whatif.prediction import Memory, Prediction
-from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.named import Sizes
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Footprint, Transformer
 

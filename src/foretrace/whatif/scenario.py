@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from foretrace.machine import Machine
 from foretrace.whatif.edits.edit import WorkEdit
-from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.named import Sizes
 from foretrace.workload import Plan
 
 

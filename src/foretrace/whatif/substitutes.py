@@ -36,10 +36,14 @@ from foretrace.cost import (
 from foretrace.graph import Timeline
 from foretrace.machine import Chip
 from foretrace.simulate import way_back
-from foretrace.whatif.contractions import ContractionRow, copied_contractions, shape_text
-from foretrace.whatif.edits.own_kernel import OwnKernel
-from foretrace.whatif.edits.substituting import Substitute
-from foretrace.whatif.own_kernels import OwnKernelRow, own_kernel_rows
+from foretrace.whatif.edits.substituting import OwnKernel, Substitute
+from foretrace.whatif.own_kernels import (
+    ContractionRow,
+    OwnKernelRow,
+    copied_contractions,
+    own_kernel_rows,
+    shape_text,
+)
 
 _SIDES = tuple(2 ** (at // 4) * (4 + at % 4) * 64 for at in range(32))  # of squares: 256 to 57,344
 _SCALES = tuple(2 ** (at / 4) for at in range(17))  # of all sides: 1 to 16

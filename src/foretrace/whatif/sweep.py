@@ -1,11 +1,27 @@
-"""`Sweep`: many scenarios of one recording, each predicted, the best first."""
+"""`Sweep`: many scenarios of one recording, from a file or a list, predicted, the best first.
+
+```toml
+[[scenario]]
+name = "wider network"
+set = { "network.pod.bandwidth" = "400Gb/s" }
+
+[[scenario]]
+name = "twice as deep"
+layers = 64
+pp = 4
+```
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
 
 from foretrace.answer import (
     Answer,
@@ -19,6 +35,73 @@ from foretrace.answer import (
     count_text,
     duration_text,
 )
+from foretrace.base import (
+    DescriptionKey,
+    ModelError,
+    ScenarioError,
+    SweepEngine,
+    mapped,
+    parsed_toml,
+    read_keys,
+    read_value,
+)
+from foretrace.whatif.baseline import Baseline
+from foretrace.whatif.edits.edit import Edit
+from foretrace.whatif.edits.stated import edits_of
+from foretrace.whatif.predict import predict
+from foretrace.whatif.prediction import Prediction
+
+_ENTRIES = "scenario"
+_KEYS = (DescriptionKey(_ENTRIES, tuple[dict[str, Any], ...], expected="a list of tables"),)
+_NAME = DescriptionKey("name", Annotated[str, Meta(pattern=r"\S")], expected="a name")
+
+
+@dataclass(frozen=True)
+class NamedEdits:
+    """One scenario as it was written: its name, and its edits in the order in which they act."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+
+def read_scenarios(path: Path, *, folders: Sequence[Path] = ()) -> tuple[NamedEdits, ...]:
+    """The scenarios of a file, in its order.
+
+    Args:
+        path: a TOML file of `[[scenario]]` entries.
+        folders: the user's own, where names of machines are looked up before the presets.
+
+    Raises:
+        ScenarioError: if the file cannot be read as one, naming file, entry and key.
+    """
+    where = f"scenario file {str(path)!r}"
+    document = read_keys(parsed_toml(path, ScenarioError), _KEYS, where, error=ScenarioError)
+    entries = document.get(_ENTRIES, ())
+    if not entries:
+        raise ScenarioError(
+            f"{where} holds no scenario: write one as [[scenario]], with a name and its edits below"
+        )
+    found: list[NamedEdits] = []
+    for number, entry in enumerate(entries, start=1):
+        one = _scenario(entry, number, where, folders)
+        if one.name in {other.name for other in found}:
+            raise ScenarioError(f"{where} has two scenarios called {one.name!r}: rename one")
+        found.append(one)
+    return tuple(found)
+
+
+def _scenario(
+    table: Mapping[str, object], number: int, where: str, folders: Sequence[Path]
+) -> NamedEdits:
+    here = f"scenario {number} of {where}"
+    if "name" not in table:
+        raise ScenarioError(f"{here} has no name: give it one, as in name = 'wider'")
+    name = read_value(table["name"], _NAME, here, error=ScenarioError).strip()
+    place = f"scenario {name!r} of {where}"
+    edits = edits_of({key: table[key] for key in table if key != "name"}, place, folders=folders)
+    if not edits:
+        raise ScenarioError(f"{place} edits nothing: state what changes, as in layers = 96")
+    return NamedEdits(name, edits)
 
 
 class Order(StrEnum):
@@ -125,3 +208,84 @@ def _table(rows: Sequence[SweepRow]) -> Table:
 def _change(row: SweepRow) -> float:
     """How much longer a scenario's step is, as a share of the step before."""
     return row.change_ns / max(row.step_ns - row.change_ns, 1)
+
+
+def swept(
+    baseline: Baseline,
+    scenarios: Sequence[NamedEdits],
+    *,
+    order: Order = Order.THROUGHPUT,
+    workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Predict every scenario; what is refused stands in the answer with its reason.
+
+    Args:
+        baseline: what `baseline_of` makes of the recording.
+        scenarios: in any order.
+        order: what is best.
+        workers: processes; each holds the recording once.
+        engine: where they run.
+        progress: called with scenarios done and scenarios in all.
+    """
+    workers = min(workers, len(scenarios))
+    found: list[SweepRow] = []
+    with mapped(workers, engine) as over:
+        for row in over(partial(_row, baseline), scenarios):
+            found.append(row)
+            if progress is not None:
+                progress(len(found), len(scenarios))
+    return Sweep(
+        rows=tuple(sorted(found, key=partial(_rank, order=order))),
+        order=order,
+        measured_step_ns=baseline.measured_step_ns,
+        replayed_step_ns=baseline.replayed_step_ns,
+    )
+
+
+def _rank(row: SweepRow, order: Order) -> tuple[bool, float]:
+    """Sorts the best first; equal ones keep their order."""
+    by_order = {
+        Order.STEP: float(row.step_ns),
+        Order.THROUGHPUT: -row.throughput,
+        Order.PER_RANK: -row.throughput_per_rank,
+    }
+    return (row.is_refused, 0.0 if row.is_refused else by_order[order])
+
+
+def row_of(found: Prediction) -> SweepRow:
+    """A prediction without its timelines."""
+    return SweepRow(
+        name=found.name,
+        sentences=tuple(one.sentence for one in found.effects),
+        step_ns=found.step_ns,
+        low_ns=found.low_ns,
+        high_ns=found.high_ns,
+        change_ns=found.change_ns,
+        throughput=found.throughput,
+        throughput_per_rank=found.throughput_per_rank,
+        num_ranks=found.after.plan.num_ranks,
+        global_batch=found.after.plan.global_batch,
+        peak_bytes=None if found.memory is None else found.memory.after.peak.total,
+        method=found.method,
+    )
+
+
+def _row(baseline: Baseline, scenario: NamedEdits) -> SweepRow:
+    try:
+        return row_of(predict(baseline, scenario.edits, name=scenario.name))
+    except ModelError as err:
+        sentences = tuple(_sentences(baseline, scenario.edits))
+        return SweepRow(name=scenario.name, sentences=sentences, refusal=str(err))
+
+
+def _sentences(baseline: Baseline, edits: Sequence[Edit]) -> Iterator[str]:
+    """What each edit says, up to the one that cannot be applied."""
+    scenario = baseline.before
+    for edit in edits:
+        try:
+            sentence, scenario = edit.sentence(scenario), edit.applied(scenario)
+        except ModelError:
+            return
+        yield sentence

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.workload.arrange.arrange import BY_HUB as BY_HUB
+    from foretrace.workload.arrange.arrange import BY_ITSELF as BY_ITSELF
+    from foretrace.workload.arrange.arrange import BY_LEFT as BY_LEFT
+    from foretrace.workload.arrange.arrange import BY_RIGHT as BY_RIGHT
     from foretrace.workload.arrange.arrange import Columns as Columns
     from foretrace.workload.arrange.arrange import Issued as Issued
+    from foretrace.workload.arrange.arrange import Meetings as Meetings
     from foretrace.workload.arrange.arrange import graph_of_issued as graph_of_issued
+    from foretrace.workload.arrange.arrange import meetings_of as meetings_of
     from foretrace.workload.arrange.arrange import neutral_columns as neutral_columns
-    from foretrace.workload.arrange.meetings import BY_HUB as BY_HUB
-    from foretrace.workload.arrange.meetings import BY_ITSELF as BY_ITSELF
-    from foretrace.workload.arrange.meetings import BY_LEFT as BY_LEFT
-    from foretrace.workload.arrange.meetings import BY_RIGHT as BY_RIGHT
-    from foretrace.workload.arrange.meetings import Meetings as Meetings
-    from foretrace.workload.arrange.meetings import meetings_of as meetings_of
     from foretrace.workload.blocks.adapters import plan_flops as plan_flops
     from foretrace.workload.blocks.block import Block as Block
     from foretrace.workload.blocks.block import Item as Item
+    from foretrace.workload.blocks.block import ItemWriter as ItemWriter
     from foretrace.workload.blocks.block import ModelBlocks as ModelBlocks
     from foretrace.workload.blocks.block import Operator as Operator
     from foretrace.workload.blocks.block import ParameterCount as ParameterCount
     from foretrace.workload.blocks.block import Passes as Passes
     from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
     from foretrace.workload.blocks.diffusion_stages import Scores as Scores
-    from foretrace.workload.blocks.item_writer import ItemWriter as ItemWriter
     from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
+    from foretrace.workload.blocks.of_model import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.of_model import plan_of_blocks as plan_of_blocks
-    from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
     from foretrace.workload.blocks.recommender_networks import Networks as Networks
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from foretrace.workload.configurations.table import JobConfiguration as JobConfiguration
     from foretrace.workload.configurations.written import WrittenPlan as WrittenPlan
     from foretrace.workload.configurations.written import write_configuration as write_configuration
+    from foretrace.workload.exchanges.activations import Around as Around
+    from foretrace.workload.exchanges.activations import around_columns as around_columns
+    from foretrace.workload.exchanges.activations import around_lookup as around_lookup
+    from foretrace.workload.exchanges.activations import around_rows as around_rows
+    from foretrace.workload.exchanges.activations import handed_over as handed_over
+    from foretrace.workload.exchanges.activations import sums_of_loss as sums_of_loss
     from foretrace.workload.exchanges.exchange import Anchored as Anchored
     from foretrace.workload.exchanges.exchange import Exchange as Exchange
     from foretrace.workload.exchanges.exchange import Turn as Turn
@@ -53,12 +59,6 @@ if TYPE_CHECKING:
     from foretrace.workload.exchanges.gradients import reduced as reduced
     from foretrace.workload.exchanges.gradients import shard_count as shard_count
     from foretrace.workload.exchanges.gradients import total_parameters as total_parameters
-    from foretrace.workload.exchanges.pipeline import handed_over as handed_over
-    from foretrace.workload.exchanges.tensor import Around as Around
-    from foretrace.workload.exchanges.tensor import around_columns as around_columns
-    from foretrace.workload.exchanges.tensor import around_lookup as around_lookup
-    from foretrace.workload.exchanges.tensor import around_rows as around_rows
-    from foretrace.workload.exchanges.tensor import sums_of_loss as sums_of_loss
     from foretrace.workload.footprint.compose import PlanMemory as PlanMemory
     from foretrace.workload.footprint.compose import footprint as footprint
     from foretrace.workload.footprint.footprint import Footprint as Footprint
@@ -73,13 +73,14 @@ if TYPE_CHECKING:
     from foretrace.workload.footprint.software import Loss as Loss
     from foretrace.workload.footprint.software import Software as Software
     from foretrace.workload.footprint.software import software_of as software_of
-    from foretrace.workload.layout.chunks import block_of as block_of
-    from foretrace.workload.layout.laid_out import LaidOut as LaidOut
-    from foretrace.workload.layout.laid_out import Role as Role
+    from foretrace.workload.layout.folded import LaidOut as LaidOut
+    from foretrace.workload.layout.folded import Role as Role
     from foretrace.workload.layout.launch import AT_ONCE as AT_ONCE
     from foretrace.workload.layout.launch import Launch as Launch
     from foretrace.workload.layout.launch import launch_named as launch_named
+    from foretrace.workload.layout.layout import is_uneven as is_uneven
     from foretrace.workload.layout.layout import layout as layout
+    from foretrace.workload.layout.layout import recommender_layout as recommender_layout
     from foretrace.workload.layout.piece_program import SegmentTimes as SegmentTimes
     from foretrace.workload.layout.tables import ExchangeKind as ExchangeKind
     from foretrace.workload.layout.unfolded import alike_groups as alike_groups
@@ -87,8 +88,7 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
     from foretrace.workload.layout.unit_program import UnitPrograms as UnitPrograms
-    from foretrace.workload.layout.work_of_ranks import is_uneven as is_uneven
-    from foretrace.workload.layout.work_of_ranks import recommender_layout as recommender_layout
+    from foretrace.workload.layout.units import block_of as block_of
     from foretrace.workload.models.account import ModelAccount as ModelAccount
     from foretrace.workload.models.account import ModelComparison as ModelComparison
     from foretrace.workload.models.account import account as account
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.catalogue import model_of_configuration as model_of_configuration
     from foretrace.workload.models.diffusion import DenoisingUNet as DenoisingUNet
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
-    from foretrace.workload.models.diffusion_transformer import DiT as DiT
+    from foretrace.workload.models.diffusion import DiT as DiT
     from foretrace.workload.models.entries import Entry as Entry
     from foretrace.workload.models.files import model_names as model_names
     from foretrace.workload.models.flops import Convention as Convention
@@ -191,14 +191,14 @@ if TYPE_CHECKING:
     from foretrace.workload.schedule.catalogue import require_schedule as require_schedule
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
     from foretrace.workload.schedule.catalogue import steady_schedule as steady_schedule
+    from foretrace.workload.schedule.legality import UnitTimes as UnitTimes
     from foretrace.workload.schedule.legality import check_schedule as check_schedule
     from foretrace.workload.schedule.legality import needs_of as needs_of
+    from foretrace.workload.schedule.legality import stage_ends_ns as stage_ends_ns
     from foretrace.workload.schedule.listed import ListRule as ListRule
     from foretrace.workload.schedule.listed import PipelineWork as PipelineWork
     from foretrace.workload.schedule.listed import improved as improved
     from foretrace.workload.schedule.listed import listed_schedule as listed_schedule
-    from foretrace.workload.schedule.running import UnitTimes as UnitTimes
-    from foretrace.workload.schedule.running import stage_ends_ns as stage_ends_ns
     from foretrace.workload.schedule.schedule import Orders as Orders
     from foretrace.workload.schedule.schedule import Pass as Pass
     from foretrace.workload.schedule.schedule import Schedule as Schedule

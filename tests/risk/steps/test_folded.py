@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import ModelError
 from foretrace.risk import Sampling, Variation, estimated_steps, stated_model
-from foretrace.risk.steps.laid_out import cell_replicas, gpu_factors
+from foretrace.risk.steps.varying import cell_replicas, gpu_factors
 from tests.risk.steps.plans import MACHINE, plan_of, small_model
 
 NOISE = Variation(

@@ -12,8 +12,8 @@ from foretrace.api import estimate
 from foretrace.cost import MessagesOfTier, messages_with_jitter
 from foretrace.machine import Machine
 from foretrace.risk import Sampling, Variation, estimated_steps, stated_model
-from foretrace.risk.steps.jitter import _row
 from foretrace.risk.steps.models import FIXED_MODEL
+from foretrace.risk.steps.varying import _row
 from foretrace.simulate import drawn_factors, probabilities
 from tests.risk.steps.plans import MACHINE, plan_of, small_model
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.whatif.arrange.slots import SlotIndex
+from foretrace.whatif.arrange.source import SlotIndex
 from tests.oracles import arrange as oracle
 
 _slots = st.lists(st.integers(-1, 3), min_size=1, max_size=30)

@@ -8,7 +8,7 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.whatif.edits.model import Layers, Widths
-from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.named import Sizes
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Plan
 

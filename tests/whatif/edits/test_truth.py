@@ -23,7 +23,7 @@ from foretrace.whatif import (
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edits.changed import changed
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.network import transfers_of
+from foretrace.whatif.edits.durations import transfers_of
 from foretrace.whatif.inflation import uninflated
 from foretrace.whatif.recorded.read import program_of
 from tests.truth import (

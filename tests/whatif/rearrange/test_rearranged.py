@@ -9,7 +9,7 @@ import pytest
 from foretrace.base import CollectiveKind, ScenarioError
 from foretrace.whatif import Batch, Edit, Layers, Parallelism, PlanKeys, Widths
 from foretrace.whatif.baseline import base_scenario
-from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import Composer
 from foretrace.whatif.rearrange.recorded_parameters import weights_of
 from foretrace.whatif.rearrange.structure import seats, structure_of

@@ -32,7 +32,7 @@ from foretrace.workload import (
     schedule_of,
 )
 from foretrace.workload.exchanges.gradients import buckets_of
-from foretrace.workload.layout.chunks import chunks_of
+from foretrace.workload.layout.units import chunks_of
 from tests.whatif.resize.models import program_of_model
 
 # Kind, group, bytes and number format of an exchange.

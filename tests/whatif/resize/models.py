@@ -10,9 +10,8 @@ from foretrace.graph import ExecutionGraph, Part, Phase, Recording
 from foretrace.machine import Machine, load_machine
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.named import Dimensions, Divided, dimensions
+from foretrace.whatif.resize.named import Dimensions, Divided, Sizes, dimensions
 from foretrace.whatif.resize.rewriting import Context, RecordedOperator, Rewritten, rewritten_block
-from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Operator, Plan, PlanDraft, Transformer, blocks_of_model, layout
 from tests.whatif.recorded.recordings import recording_of_graph
 

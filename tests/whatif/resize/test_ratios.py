@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from foretrace.whatif.resize.ratios import by_elements
+from foretrace.whatif.resize.resized import by_elements
 
 VIEW, FILL, LONE = range(3)
 TEXTS = tuple(

@@ -13,9 +13,8 @@ from foretrace.machine import load_machine
 from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.named import Divided
+from foretrace.whatif.resize.named import Divided, Sizes
 from foretrace.whatif.resize.read import read_sizes
-from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Implementation, Plan, Transformer, load_model
 from tests.truth import JobConfig, single_kernel_layer
 from tests.whatif.recorded.recordings import recording_of

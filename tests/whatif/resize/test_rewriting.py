@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from foretrace.base import ScenarioError
 from foretrace.graph import Part, Phase
-from foretrace.whatif.resize.named import DimensionKind, Dimensions
+from foretrace.whatif.resize.named import DimensionKind, Dimensions, Sizes
 from foretrace.whatif.resize.rewriting import Context, RecordedOperator, rewritten_block
-from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Implementation, Plan, Transformer, load_model
 from tests.whatif.resize.models import PARTS, known_of, operators, rewritten, sizes_of, with_sizes
 

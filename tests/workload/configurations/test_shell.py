@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from foretrace.workload.configurations.arguments import arguments_of, named, repeated, scalar
-from foretrace.workload.configurations.shell import read_shell
+from foretrace.workload.configurations.arguments import (
+    arguments_of,
+    named,
+    read_shell,
+    repeated,
+    scalar,
+)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from foretrace.base import WorkloadError
 from foretrace.workload import Orders, Pass, Plan, Schedule, UnitTimes, schedule_of, stage_ends_ns
 from foretrace.workload.layout.unit_columns import ScheduleColumns
-from foretrace.workload.schedule.running import order_of_turns
+from foretrace.workload.schedule.legality import order_of_turns
 from tests.workload.schedule.running import Durations, run
 from tests.workload.schedule.schedules import schedules
 

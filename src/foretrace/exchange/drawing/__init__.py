@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.exchange.drawing.drawing import Drawing as Drawing
+    from foretrace.exchange.drawing.drawing import write_drawing as write_drawing
     from foretrace.exchange.drawing.subgraph import MOST_NODES as MOST_NODES
     from foretrace.exchange.drawing.subgraph import Choice as Choice
-    from foretrace.exchange.drawing.write import Drawing as Drawing
-    from foretrace.exchange.drawing.write import write_drawing as write_drawing
 
 lazily(__name__)

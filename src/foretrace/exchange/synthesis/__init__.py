@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.exchange.synthesis.closeness import Closeness as Closeness
-    from foretrace.exchange.synthesis.closeness import Distance as Distance
+    from foretrace.exchange.synthesis.observed import Closeness as Closeness
+    from foretrace.exchange.synthesis.observed import Distance as Distance
     from foretrace.exchange.synthesis.synthesise import DEFAULT_ORDER as DEFAULT_ORDER
     from foretrace.exchange.synthesis.synthesise import Synthesised as Synthesised
     from foretrace.exchange.synthesis.synthesise import synthesise as synthesise

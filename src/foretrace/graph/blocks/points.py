@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
+from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.blocks.facts import inherited, names_by_rank
-from foretrace.graph.draft import DraftNodes
 from foretrace.graph.nodes import DEVICE_KINDS, NodeKind
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.scopes import NO_SCOPE, Scopes

@@ -12,9 +12,8 @@ from foretrace.base import GraphError, Int64s
 from foretrace.graph.chakra.foreign import NUM_MARKS, Foreign, foreign_records
 from foretrace.graph.chakra.own import is_own, own_records
 from foretrace.graph.chakra.records import assembled_records
-from foretrace.graph.graph import Finding
+from foretrace.graph.graph import Finding, Timeline
 from foretrace.graph.recording import ChakraOrigin, Clock, Recording
-from foretrace.graph.timeline import Timeline
 from foretrace.trace import ChakraTrace
 
 

@@ -9,9 +9,8 @@ import msgspec
 import numpy as np
 
 from foretrace.base import CollectiveKind, Int64s, UInt8s, collective_kind_of
-from foretrace.graph.collective import Collective
 from foretrace.graph.graph import Finding
-from foretrace.graph.nodes import NO_COLLECTIVE, NodeKind
+from foretrace.graph.nodes import NO_COLLECTIVE, Collective, NodeKind
 from foretrace.trace import KINDS_OF_COMM_TYPE, NO_TEXT, ChakraTrace, NodeType
 
 _ABSENT = -1

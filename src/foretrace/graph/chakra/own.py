@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from foretrace.base import GraphError, Int32s, Int64s, UInt8s
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
-from foretrace.graph.collective import Collective
 from foretrace.graph.graph import EdgeConstant, Lane
-from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind, Part, Phase
+from foretrace.graph.nodes import NO_LANE, Collective, EdgeKind, NodeKind, Part, Phase
 from foretrace.graph.operations import NamePool
 from foretrace.trace import NO_TEXT, ChakraNodes, ChakraTrace, listed_numbers
 

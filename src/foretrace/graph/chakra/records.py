@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, Float32s, Int64s, UInt8s
-from foretrace.graph.assembly import assembled
-from foretrace.graph.collective import Collective
-from foretrace.graph.draft import Edges, NodeCollector
+from foretrace.graph.assembly import Edges, NodeCollector, assembled
 from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
-from foretrace.graph.nodes import NODE_COLUMNS, EdgeKind, NodeKind
+from foretrace.graph.nodes import NODE_COLUMNS, Collective, EdgeKind, NodeKind
 
 # What a record has a column for, as `ExecutionGraph` has, but for its kind and its times.
 COLUMNS = {

@@ -7,9 +7,9 @@ from bisect import bisect_right
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.assembly import Edges, NodeCollector
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.transfers import Communication, MemberTransfers
-from foretrace.graph.draft import Edges, NodeCollector
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations
 

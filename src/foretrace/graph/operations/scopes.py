@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, row_starts, used_positions
 from foretrace.graph._compiled import counted_order, innermost_scopes, scope_tree
-from foretrace.graph.draft import DraftNodes
+from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.nodes import NodeKind
 from foretrace.graph.operations.table import Operations
 from foretrace.trace import Category, Trace

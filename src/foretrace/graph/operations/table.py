@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
-from foretrace.graph.operations.copies import with_split_copies
 from foretrace.graph.operations.host import (
     KIND_OF_ROLE,
     begins_of_sends,
@@ -26,6 +25,7 @@ from foretrace.graph.operations.host import (
     collection_rows,
     issue_events,
     operator_rows,
+    with_split_copies,
     worker_rows,
 )
 from foretrace.graph.operations.names import OWN_NAMES, NamePool

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 
 from foretrace.base import CollectiveKind, Int32s, Int64s
-from foretrace.graph.collective import Collective
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.groups import NamedGroup
 from foretrace.graph.graph import Finding
+from foretrace.graph.nodes import Collective
 from foretrace.graph.operations import Operations
 
 MATCH_TOLERANCE_NS = 2_000_000  # ends of one collective differ by far less; the next is far more

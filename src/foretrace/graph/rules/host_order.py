@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.assembly import Edges, NodeCollector
 from foretrace.graph.communication.clocks import Clocks
-from foretrace.graph.draft import Edges, NodeCollector
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations, host_moments
 from foretrace.graph.rules.threads import ThreadWaits, gap_starts

@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, Integers
 from foretrace.graph._compiled import pending_at_launch
-from foretrace.graph.draft import Edges, Places
+from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 

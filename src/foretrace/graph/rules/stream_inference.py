@@ -21,7 +21,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, numbered_rows
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
-from foretrace.graph.operations.launch_order import NO_OP, LaunchOrder
+from foretrace.graph.operations.events import NO_OP, LaunchOrder
 from foretrace.trace import RuntimeRole
 
 MAX_SOURCES = 64  # streams per rank that may be waited for, the busiest first

@@ -18,11 +18,10 @@ import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph._compiled import stream_predecessors
-from foretrace.graph.draft import Edges, Places
+from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import Operations
-from foretrace.graph.operations.events import ExactWaits
-from foretrace.graph.operations.launch_order import LaunchOrder
+from foretrace.graph.operations.events import ExactWaits, LaunchOrder
 from foretrace.graph.rules.stream_inference import Margins, Seen, inferred_pairs
 
 ROUNDING_NS = 1_000  # operations may seem to overlap by the rounding of whole microseconds

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph.draft import Edges, Places
+from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
-from foretrace.graph.operations.events import ExactWaits
-from foretrace.graph.operations.launch_order import NO_OP, LaunchOrder
+from foretrace.graph.operations.events import NO_OP, ExactWaits, LaunchOrder
 from foretrace.trace import RuntimeRole
 
 RETURN_WITHIN_NS = 200_000  # an end that explains a synchronisation's return is this close to it

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s, Integers
-from foretrace.graph.draft import Places
+from foretrace.graph.assembly import Places
 from foretrace.graph.operations import HostItems, Operations
 
 TURN_GAP_NS = 50_000  # idle time that makes a turn; host calls of a busy thread follow faster

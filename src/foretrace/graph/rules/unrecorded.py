@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph.draft import Edges, Places
+from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.operations import Operations
 
 # From an operation's launch, and the end of the one before it, to its begin; graphs whose kernels

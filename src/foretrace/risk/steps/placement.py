@@ -27,9 +27,9 @@ from foretrace.answer import (
 )
 from foretrace.base import Float64s, RiskError
 from foretrace.graph import ExecutionGraph
-from foretrace.risk.steps.laid_out import draws_of
+from foretrace.risk.steps.models import Variation
 from foretrace.risk.steps.sample import SampledCell
-from foretrace.risk.steps.variation import Variation
+from foretrace.risk.steps.varying import draws_of
 from foretrace.simulate import (
     LANES,
     NO_GOAL,

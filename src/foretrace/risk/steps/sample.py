@@ -17,11 +17,17 @@ from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
 from foretrace.machine import Machine
 from foretrace.risk.steps.distribution import Scale, Shares, StepDistribution
 from foretrace.risk.steps.fit import FittedModels, fit_models
-from foretrace.risk.steps.jitter import jitter_notes
-from foretrace.risk.steps.laid_out import Mix, cell_replicas, cells_of, draws_of
+from foretrace.risk.steps.models import Variation
 from foretrace.risk.steps.paths import shares
-from foretrace.risk.steps.recorded import draws_of_recording, step_factors_of
-from foretrace.risk.steps.variation import Variation
+from foretrace.risk.steps.varying import (
+    Mix,
+    cell_replicas,
+    cells_of,
+    draws_of,
+    draws_of_recording,
+    jitter_notes,
+    step_factors_of,
+)
 from foretrace.simulate import (
     FIXED,
     LANES,

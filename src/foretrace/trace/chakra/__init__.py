@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.trace.chakra.collect import Attribute as Attribute
-    from foretrace.trace.chakra.collect import Collected as Collected
+    from foretrace.trace.chakra.columns import Attribute as Attribute
     from foretrace.trace.chakra.columns import Attributes as Attributes
     from foretrace.trace.chakra.columns import ChakraNodes as ChakraNodes
     from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace
+    from foretrace.trace.chakra.columns import Collected as Collected
     from foretrace.trace.chakra.columns import Texts as Texts
     from foretrace.trace.chakra.columns import listed_numbers as listed_numbers
     from foretrace.trace.chakra.columns import unknown_kinds as unknown_kinds

@@ -1,4 +1,4 @@
-"""A PyTorch execution trace, of any schema version there has been, becomes an `ExecutionTrace`.
+"""A PyTorch execution trace, of any schema version, becomes an `ExecutionTrace`.
 
 Versions differ in where things stand: 1.0.1 keeps all in the node itself, later ones nest inputs
 and outputs and list attributes; 1.0.3 names a process group by a pair; 1.0.4 adds kernels, 1.1.0
@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from foretrace.base import Int32s, Int64s, TraceError
+from foretrace.trace.archives import files_in
 from foretrace.trace.execution.columns import (
     NO_STRING,
     CommunicationColumns,
@@ -24,6 +25,8 @@ from foretrace.trace.execution.columns import (
     ExecutionTrace,
     TensorColumns,
 )
+from foretrace.trace.formats import EXECUTION, JSON_ENDINGS, format_of
+from foretrace.trace.ranks import rank_in_name
 from foretrace.trace.source import CutShortError, opened_source
 
 Values = Mapping[str, object]
@@ -317,3 +320,48 @@ def _whole(value: object, otherwise: int) -> int:
         return value
     text = str(value)
     return int(text) if text.lstrip("-").isdigit() else otherwise
+
+
+# What tells the two apart in names that are else the same: "linear_et", "linear_kineto".
+_KINDS = re.compile(r"kineto|execution_trace|host|device|trace|et|pt|json|gz|tar|tgz")
+_MOST_FILES = 2_000  # of a folder that are looked at
+
+
+def execution_traces_beside(paths: Sequence[Path]) -> dict[Path, Path]:
+    """The execution trace of each of these Kineto files that has one in its folder.
+
+    Names say which belong together: by rank, else by what is left without the words for the kind.
+    A lone pair in a folder belongs together whatever its names.
+    """
+    found: dict[Path, Path] = {}
+    for folder in dict.fromkeys(path.parent for path in paths):
+        kineto = [path for path in paths if path.parent == folder]
+        others = _in_folder(folder, set(kineto))
+        by_rank = {rank_in_name(path): path for path in others}
+        by_stem = {_stem(path): path for path in others}
+        for path in kineto:
+            rank = rank_in_name(path)
+            other = by_stem.get(_stem(path)) or (by_rank.get(rank) if rank is not None else None)
+            if other is None and len(kineto) == len(others) == 1:
+                other = others[0]
+            if other is not None:
+                found[path] = other
+    return found
+
+
+def _in_folder(folder: Path, known: set[Path]) -> list[Path]:
+    files = sorted(path for path in files_in(folder) if path.name.endswith(JSON_ENDINGS))
+    files = [path for path in files if path not in known][:_MOST_FILES]
+    return [path for path in files if _is_execution_trace(path)]
+
+
+def _is_execution_trace(path: Path) -> bool:
+    try:
+        return format_of(path) is EXECUTION
+    except TraceError:
+        return False
+
+
+def _stem(path: Path) -> tuple[str, ...]:
+    words = re.split(r"[._-]+", path.name.lower())
+    return tuple(word for word in words if not _KINDS.fullmatch(word))

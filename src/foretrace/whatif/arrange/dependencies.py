@@ -10,11 +10,12 @@ from foretrace.base import Bools, Int64s, Integers, UInt8s, joined_ranges
 from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
 from foretrace.whatif.arrange.made import Made
 from foretrace.whatif.arrange.sequence import NO_PLACED, NewSequence
-from foretrace.whatif.arrange.slots import NO_PLACE, SlotIndex
 from foretrace.whatif.arrange.source import (
     DEVICE_IN,
+    NO_PLACE,
     OPERATIONS,
     RecordedNodes,
+    SlotIndex,
     is_of_role,
     queue_numbers,
 )

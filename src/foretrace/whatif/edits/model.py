@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrace.base import LARGEST_COUNT, ScenarioError
 from foretrace.whatif.edits.edit import Edit, EditTurn, StatedValues, count_key
-from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.named import Sizes
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario

@@ -15,7 +15,7 @@ from foretrace.base import ModelError, ScenarioError, check_keys, is_number
 from foretrace.whatif import edits
 from foretrace.whatif.edits.edit import Edit, Key, StatedValues
 from foretrace.whatif.edits.model import Layers, Widths
-from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.named import Sizes
 from foretrace.workload import PlanDraft, parsed_keys
 
 

@@ -18,7 +18,7 @@ from foretrace.base import NotShownError
 from foretrace.cost import CostModel
 from foretrace.graph import DEVICE_KINDS, NodeKind, Phase
 from foretrace.whatif.edited_model import model_with
-from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece
 from foretrace.whatif.rearrange.recorded_units import PieceRole
 from foretrace.whatif.rearrange.structure import casts_layers, divides_layers

@@ -16,7 +16,7 @@ from functools import cached_property
 from foretrace.base import CollectiveKind, number_format
 from foretrace.graph import NO_LAYER, Part, Phase
 from foretrace.whatif.rearrange.buckets import ended_in, with_wait
-from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import NewUnit, PlacedPiece, made_in, without_reductions
 from foretrace.whatif.rearrange.recorded_units import PieceRole
 from foretrace.whatif.rearrange.unit_index import UnitIndex

@@ -15,8 +15,7 @@ import numpy as np
 
 from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
-from foretrace.whatif.rearrange.dropped_exchanges import of_layers_and_ends
-from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_exchanges import Maker, of_layers_and_ends
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece, in_place_of
 from foretrace.whatif.rearrange.recorded_units import CALLS_WORK, PieceRole, begin_of_call
 from foretrace.whatif.rearrange.unit_index import UnitIndex

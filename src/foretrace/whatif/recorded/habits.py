@@ -8,8 +8,8 @@ import numpy as np
 
 from foretrace.base import SIXTEEN_BITS, number_format
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
-from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, RecordedExchange
 from foretrace.whatif.recorded.program import RecordedPiece
+from foretrace.whatif.recorded.stages import GATHER, REDUCE, SCATTER, RecordedExchange
 from foretrace.workload import Group, Plan, Recompute, Sharding, groups_of
 
 _REDUCED = (*SIXTEEN_BITS, "fp32")  # formats that gradients are added in

@@ -1,4 +1,4 @@
-"""Named dimensions: what a size in a recorded shape can mean, before and after an edit.
+"""`Sizes` that a recording tells, and what a size in a shape can mean, before and after an edit.
 
 Every dimension of a transformer's tensors is a product or a quotient of a few sizes. Each has a
 name, a kind (what it can stand for in a shape), and a value under either scenario. Where two names
@@ -14,8 +14,30 @@ from enum import StrEnum
 from fractions import Fraction
 
 from foretrace.base import ScenarioError
-from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Widths of a model, of the whole of it; `None` where nothing tells."""
+
+    layers: int | None = None
+    hidden: int | None = None
+    feed_forward: int | None = None
+    heads: int | None = None
+    key_value_heads: int | None = None
+    head_width: int | None = None
+    vocabulary: int | None = None
+    experts: int | None = None
+
+    @property
+    def known(self) -> dict[str, int]:
+        """Those that something tells, by name."""
+        return {name: size for name, size in vars(self).items() if size is not None}
+
+    def filled(self, other: Mapping[str, int | None]) -> Sizes:
+        """These, and others where nothing tells."""
+        return Sizes(**{**other, **self.known})
 
 
 class DimensionKind(StrEnum):

@@ -26,7 +26,7 @@ from foretrace.operators import (
     scores_shape,
 )
 from foretrace.whatif.recorded.program import GROUPS, Program
-from foretrace.whatif.resize.named import Divided
+from foretrace.whatif.resize.named import Divided, Sizes
 from foretrace.whatif.resize.products import Multiplied, multiplied
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks, recorded_blocks
 from foretrace.whatif.resize.rewriting import (
@@ -35,7 +35,6 @@ from foretrace.whatif.resize.rewriting import (
     is_attention,
     is_beside_product,
 )
-from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Group
 
 _MATRIX = 2  # dimensions

@@ -35,8 +35,7 @@ from foretrace.whatif.resize.products import (
     operand_positions,
     roles_of,
 )
-from foretrace.whatif.resize.tensors import FoundDimensions, TensorPlace, meaning_of
-from foretrace.whatif.resize.texts import with_shapes
+from foretrace.whatif.resize.tensors import FoundDimensions, TensorPlace, meaning_of, with_shapes
 from foretrace.workload import Turn
 
 ALL_WEIGHTS = tuple((one.outputs, one.inputs) for one in WEIGHTS)

@@ -10,8 +10,7 @@ from typing import Protocol
 from foretrace.graph import Part, Phase
 from foretrace.operators import Tensor
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.block import Operator, ParameterCount, Passes
-from foretrace.workload.blocks.item_writer import ItemWriter
+from foretrace.workload.blocks.block import ItemWriter, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Step, passes_of
 from foretrace.workload.models.flops import RecomputeModule

@@ -1,4 +1,4 @@
-"""Experts: a router, tokens on their way to the ranks that hold their experts, and back.
+"""The feed-forward part of a layer: dense, or experts, and tokens on their way to these and back.
 
 Tokens are put in order of their experts, sent (an all-to-all over EXPERT), put in order again,
 multiplied expert by expert, and taken back the same way. Where the load is not even, all of it is
@@ -26,17 +26,55 @@ from foretrace.workload.blocks.calls import (
     softmax,
     top,
 )
-from foretrace.workload.blocks.feed_forward import feed_forward_steps
-from foretrace.workload.blocks.linear import Weight, accumulation, quantising, weight_gradient
+from foretrace.workload.blocks.linear import (
+    Weight,
+    accumulation,
+    columns,
+    quantising,
+    rows_divided,
+    weight_gradient,
+)
 from foretrace.workload.blocks.pointwise import activation_step
 from foretrace.workload.blocks.setting import Setting, divided
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.blocks.steps import Step, operator, within
+from foretrace.workload.exchanges.activations import around_experts, copies_of, gathers_tokens
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, standing
-from foretrace.workload.exchanges.experts import around_experts, copies_of, gathers_tokens
 from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Experts
-from foretrace.workload.plan.plan import Copies, Group
+from foretrace.workload.plan.plan import AdaptedModule, Copies, Group
+
+
+def feed_forward_steps(
+    setting: Setting, width: int, *, label: str = "", is_last: bool = True
+) -> list[Step]:
+    """From the normed input to the sum over ranks of TENSOR.
+
+    Args:
+        setting: model and plan.
+        width: of the hidden layer, over all ranks.
+        label: put before each name.
+        is_last: whether its last product is the layer's.
+    """
+    said, hidden = setting.model.feed_forward, setting.model.hidden
+    own = setting.columns(width)
+    prefix = f"{label} " if label else ""
+    count = 2 if said.is_gated else 1
+    weights: tuple[Weight, ...] = (
+        Weight(f"{prefix}up projection", hidden, count * own, said.has_bias, AdaptedModule.UP),
+    )
+    if said.is_gated and not setting.plan.implementation.fuses_projections:
+        weights = (
+            Weight(f"{prefix}gate projection", hidden, own, said.has_bias, AdaptedModule.UP),
+            Weight(f"{prefix}up projection", hidden, own, said.has_bias, AdaptedModule.UP),
+        )
+    down = Weight(f"{prefix}down projection", own, hidden, said.has_bias, AdaptedModule.DOWN)
+    return [
+        columns(setting, weights),
+        activation_step(setting, setting.tokens, own, is_gated=said.is_gated),
+        rows_divided(setting, down, is_last=is_last),
+    ]
+
 
 _WIDE = "fp32"
 

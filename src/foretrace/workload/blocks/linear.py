@@ -20,8 +20,8 @@ from foretrace.workload.blocks.calls import (
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
+from foretrace.workload.exchanges.activations import around_columns, around_rows, num_pieces
 from foretrace.workload.exchanges.exchange import Anchored, Turn, standing
-from foretrace.workload.exchanges.tensor import around_columns, around_rows, num_pieces
 from foretrace.workload.plan.plan import AdaptedModule
 
 

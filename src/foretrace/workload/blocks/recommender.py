@@ -15,8 +15,13 @@ from dataclasses import dataclass, replace
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.block import ModelBlocks, Operator, ParameterCount, Passes
-from foretrace.workload.blocks.item_writer import ItemWriter
+from foretrace.workload.blocks.block import (
+    ItemWriter,
+    ModelBlocks,
+    Operator,
+    ParameterCount,
+    Passes,
+)
 from foretrace.workload.blocks.recommender_networks import Gradient, Networks
 from foretrace.workload.blocks.recommender_tables import TableWork
 from foretrace.workload.blocks.signatures import num_bytes

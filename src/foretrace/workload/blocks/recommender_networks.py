@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.item_writer import ItemWriter
+from foretrace.workload.blocks.block import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.plan.plan import Precision

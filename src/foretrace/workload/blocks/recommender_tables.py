@@ -8,7 +8,7 @@ from functools import cached_property
 
 from foretrace.base import CollectiveKind
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.item_writer import ItemWriter
+from foretrace.workload.blocks.block import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.plan.plan import Group, Precision
 from foretrace.workload.sharding.placed import PlacedTables, Shard

@@ -18,7 +18,7 @@ from foretrace.workload.blocks.pointwise import soft_cap_step
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
-from foretrace.workload.exchanges.context import heads_for_tokens, passed_on, whole_keys
+from foretrace.workload.exchanges.activations import heads_for_tokens, passed_on, whole_keys
 from foretrace.workload.exchanges.exchange import Turn
 from foretrace.workload.models.flops import Convention, RecomputeModule, mean_keys
 from foretrace.workload.models.transformer import Reach, ReachKind

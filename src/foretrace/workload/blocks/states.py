@@ -21,7 +21,7 @@ from foretrace.workload.blocks.linear import Weight, columns, placed, rows_divid
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
-from foretrace.workload.exchanges.context import heads_for_tokens
+from foretrace.workload.exchanges.activations import heads_for_tokens
 from foretrace.workload.exchanges.exchange import Turn
 from foretrace.workload.models.transformer import StateSpace
 

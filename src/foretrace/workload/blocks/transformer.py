@@ -9,11 +9,15 @@ from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.attention import attention_steps
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
 from foretrace.workload.blocks.calls import elementwise, embedding, gathered_copy
-from foretrace.workload.blocks.ends import embedding_steps, head_steps, loss_steps
-from foretrace.workload.blocks.experts import expert_steps
-from foretrace.workload.blocks.feed_forward import feed_forward_steps
+from foretrace.workload.blocks.ends import (
+    embedding_steps,
+    head_steps,
+    loss_steps,
+    patch_steps,
+    pooled_steps,
+)
+from foretrace.workload.blocks.experts import expert_steps, feed_forward_steps
 from foretrace.workload.blocks.linear import Weight, columns
-from foretrace.workload.blocks.patches import patch_steps, pooled_steps
 from foretrace.workload.blocks.pointwise import (
     Joint,
     joins_sums,
@@ -32,7 +36,7 @@ from foretrace.workload.blocks.steps import (
     shard_copies,
     within,
 )
-from foretrace.workload.exchanges.pipeline import handed_over
+from foretrace.workload.exchanges.activations import handed_over
 from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.parameters import (
     feed_forward_extras,

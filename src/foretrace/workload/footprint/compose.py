@@ -24,18 +24,6 @@ from foretrace.workload.footprint.footprint import (
     chunk_bytes,
     peaks_of,
 )
-from foretrace.workload.footprint.gathered import (
-    dummy_gradient_bytes,
-    reduction_bytes,
-)
-from foretrace.workload.footprint.holdings import (
-    ChunkParts,
-    HeldEnds,
-    Holdings,
-    LayerKind,
-    LayerKinds,
-    StageParts,
-)
 from foretrace.workload.footprint.kept import transfer_bytes
 from foretrace.workload.footprint.of_program import footprint_of_program
 from foretrace.workload.footprint.parts import (
@@ -47,8 +35,16 @@ from foretrace.workload.footprint.parts import (
 from foretrace.workload.footprint.sizes import format_bytes, sizes_of
 from foretrace.workload.footprint.software import Software, software_of
 from foretrace.workload.footprint.states import (
+    ChunkParts,
     Held,
+    HeldEnds,
+    Holdings,
+    LayerKind,
+    LayerKinds,
+    StageParts,
     States,
+    dummy_gradient_bytes,
+    reduction_bytes,
 )
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.transformer import Transformer

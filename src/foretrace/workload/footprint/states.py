@@ -1,9 +1,21 @@
-"""Bytes that stay from step to step: parameters, gradients, states of the optimizer."""
+"""Bytes that stay from step to step, and buffers beside them, of layers, chunks and stages.
+
+PyTorch's allocator keeps a pool for each stream, and memory that one stream has reserved serves no
+other. PyTorch's FSDP2 gathers into buffers of a stream of its own, copies them out for the stream
+that computes, and copies whole gradients, in the format in which they are reduced, there too.
+
+Source:
+    PyTorch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (`foreach_all_gather`,
+    `foreach_reduce`) and _fsdp_param_group.py (a reduction's input lives until the next one's);
+    torch/distributed/pipelining/stage.py (no reduction before the last microbatch).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.setting import Setting
@@ -150,3 +162,237 @@ def _sharded(held: Held, plan: Plan) -> float:
     copies = plan.tensor * plan.context * plan.data // (plan.expert * expert_tensor_size(plan))
     expert_ranks = copies if plan.shard_ranks is None else min(copies, plan.shard_ranks)
     return held.dense / ranks + held.experts / max(1, expert_ranks)
+
+
+def gathered_bytes(plan: Plan, ends: Held, layers: tuple[Held, ...]) -> int:
+    """Whole parameters of ZeRO-3 on a rank, and gradients that wait for a pipeline's end.
+
+    Args:
+        plan: a plan whose parameters are sharded.
+        ends: parameters of the embedding and the output on this stage, gathered as one group
+            that stays from the forward pass to the backward pass.
+        layers: those of each layer of the stage; each is a group.
+    """
+    ends_whole = working_bytes(ends, plan)
+    size_of = {each: working_bytes(each, plan) for each in set(layers)}
+    sizes = sorted((size_of[each] for each in layers), reverse=True)
+    ahead = sizes[: 1 + plan.prefetch]
+    if not plan.implementation.copies_shards:
+        # Gathered where they are read, some ahead.
+        return ends_whole + sum(ahead if plan.reshard_after_forward else sizes)
+    whole = ends_whole + sum(sizes[:1] if plan.reshard_after_forward else sizes)
+    return whole + max(ends_whole, sum(ahead)) + _waiting_bytes(plan, ends, layers)
+
+
+def reduction_bytes(plan: Plan, ends: Held, held: Held, *, is_embedding: bool = False) -> int:
+    """Whole gradients of ZeRO-3 while a layer's backward pass runs, or the embedding's.
+
+    Args:
+        plan: a plan whose parameters are sharded.
+        ends: parameters of the embedding and the output on this stage.
+        held: parameters of the layer.
+        is_embedding: whether it is the embedding's pass instead, whose gradients are as large as
+            its part of `ends`, and after which all of `ends` is reduced.
+    """
+    reduced = format_bytes(plan.precision.reduced)
+    computed = format_bytes(plan.precision.activations)
+    if _waiting_bytes(plan, ends, (held,)):
+        return round(computed * (held.dense + held.experts))
+    if is_embedding:
+        return round((computed + reduced) * ends.dense)
+    count = held.dense + held.experts
+    if not plan.implementation.copies_shards:
+        return round(reduced * count)
+    # Its own and what the reduction before still reads; the output's gradient waits for the
+    # embedding's, which is of one group with it.
+    return round(computed * (count + ends.dense / 2) + 2 * reduced * count)
+
+
+def _waiting_bytes(plan: Plan, ends: Held, layers: tuple[Held, ...]) -> int:
+    if plan.pipeline == 1 or not plan.implementation.copies_shards:
+        return 0
+    counts = sum(each.dense + each.experts for each in (ends, *layers))
+    return round(format_bytes(plan.precision.reduced) * counts)
+
+
+def dummy_gradient_bytes(model: Transformer, plan: Plan) -> int:
+    """One unused gradient for every shape of weights in the model's layers."""
+    number = format_bytes(plan.precision.activations)
+    shapes = _mixer_shapes(model, plan)
+    widths = []
+    if any(layer.is_dense for layer in model.layers):
+        widths.append(model.feed_forward.width // plan.tensor)
+    if model.experts is not None and any(layer.has_experts for layer in model.layers):
+        experts = model.experts
+        widths.append(experts.width // expert_tensor_size(plan))
+        widths.append(experts.num_shared * experts.shared_width // plan.tensor)
+    for width in filter(None, widths):
+        up = width * (2 if model.feed_forward.is_gated else 1)
+        shapes |= {(up, model.hidden), (model.hidden, width)}
+    return round(sum(rows * columns for rows, columns in shapes) * number)
+
+
+def _mixer_shapes(model: Transformer, plan: Plan) -> set[tuple[int, int]]:
+    attention, hidden = model.attention, model.hidden
+    if model.states is not None:
+        own = Setting(model, plan).own_states
+        found = {(own.projected, hidden), (hidden, own.inner)}
+        rest = replace(model, states=None)
+        return found | (_mixer_shapes(rest, plan) if attention.num_heads else set())
+    heads, latent = attention.num_heads, attention.latent
+    output = (hidden, heads * attention.value_size // plan.tensor)
+    if latent is None:
+        rows = (heads + 2 * attention.num_kv_heads) * attention.head_size // plan.tensor
+        return {(rows, hidden), output}
+    queries = heads * attention.score_size // plan.tensor
+    values = heads * (attention.head_size + attention.value_size) // plan.tensor
+    # The projections down are not divided.
+    query = (
+        {(latent.query_rank, hidden), (queries, latent.query_rank)}
+        if latent.query_rank
+        else {(queries, hidden)}
+    )
+    return query | {
+        (latent.rank + latent.rotary_size, hidden),
+        (values, latent.rank),
+        output,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class LayerKind:
+    """Layers of one are alike, and do the same again; alike ones are one object."""
+
+    layer: Layer
+    again: str
+
+
+class LayerKinds:
+    """Kinds of a model's layers."""
+
+    def __init__(self, model: Transformer) -> None:
+        self._layers = model.layers
+        self._known: dict[tuple[Layer, str], LayerKind] = {}
+        self._of_plans: dict[tuple[str, ...] | None, tuple[LayerKind, ...]] = {}
+
+    def of(self, plan: Plan) -> tuple[LayerKind, ...]:
+        """Of every layer."""
+        again = plan.recompute_of_layer
+        found = self._of_plans.get(again)
+        if found is None:
+            words = [""] * len(self._layers) if again is None else again
+            keys = [(layer.kind, word) for layer, word in zip(self._layers, words, strict=True)]
+            found = tuple(self._known.setdefault(key, LayerKind(*key)) for key in keys)
+            self._of_plans[again] = found
+        return found
+
+
+@dataclass(frozen=True)
+class HeldEnds:
+    """Whether something holds the model's embedding, and its output."""
+
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkParts:
+    """What a chunk is made of; alike ones are one object."""
+
+    layers: tuple[LayerKind, ...]
+    ends: HeldEnds
+    ends_of_stage: HeldEnds
+
+
+@dataclass(frozen=True, eq=False)
+class StageParts:
+    """The chunks of a stage; alike ones are one object."""
+
+    chunks: tuple[ChunkParts, ...]
+
+
+@dataclass(frozen=True)
+class StageHeld:
+    """What a stage holds, whoever divides it."""
+
+    ends: Held  # the embedding and the output
+    held: Held  # all
+    largest: int  # parameters of its largest chunk
+    layers: tuple[Held, ...]
+
+
+class Holdings:
+    """Parameters of chunks and stages on a rank, each counted once."""
+
+    def __init__(self, model: Transformer, plan: Plan, kinds: tuple[LayerKind, ...]) -> None:
+        self.model, self._plan = model, plan
+        self.kinds = dict(zip(kinds, model.layers, strict=True))  # with a layer of each
+        self.layers = {kind: layer_held(model, layer, plan) for kind, layer in self.kinds.items()}
+        self._ends = ends_held(model, plan)
+        self._stages: dict[StageParts, StageHeld] = {}
+        self._states: dict[object, States] = {}
+        self._gathered: dict[object, int] = {}
+
+    def stage(self, stage: StageParts) -> StageHeld:
+        """What a stage holds."""
+        found = self._stages.get(stage)
+        if found is None:
+            found = self._stages[stage] = self._stage_held(stage.chunks)
+        return found
+
+    def states(self, stage: StageParts, plan: Plan, *, keeps_transposes: bool) -> States:
+        """Bytes of what stays, whatever a microbatch is."""
+        key = (
+            *(stage, plan.precision, plan.sharding, plan.shard_ranks),
+            *(plan.data * plan.context, keeps_transposes),
+        )
+        found = self._states.get(key)
+        if found is None:
+            held = self.stage(stage).held
+            found = self._states[key] = states_of(held, plan, keeps_transposes=keeps_transposes)
+        return found
+
+    def gathered(self, stage: StageParts, plan: Plan) -> int:
+        """Bytes that ZeRO-3 gathers on a stage."""
+        key = (
+            *(stage, plan.prefetch, plan.reshard_after_forward, plan.pipeline == 1),
+            *(plan.precision, plan.implementation),
+        )
+        found = self._gathered.get(key)
+        if found is None:
+            own = self.stage(stage)
+            found = self._gathered[key] = gathered_bytes(plan, own.ends, own.layers)
+        return found
+
+    def _stage_held(self, chunks: Sequence[ChunkParts]) -> StageHeld:
+        ends = self.ends(chunks[0].ends_of_stage) if chunks else Held()
+        counts = Counter(chunks)
+        layers = {
+            chunk: reduce(
+                Held.__add__,
+                (self.layers[kind].times(count) for kind, count in Counter(chunk.layers).items()),
+                Held(),
+            )
+            for chunk in counts
+        }
+        both = [own + self._both_ends(chunk.ends) for chunk, own in layers.items()]
+        own = [layers[chunk].times(count) for chunk, count in counts.items()]
+        return StageHeld(
+            ends=ends,
+            held=reduce(Held.__add__, own, ends),
+            largest=max((one.dense + one.experts for one in both), default=0),
+            layers=tuple(self.layers[kind] for chunk in chunks for kind in chunk.layers),
+        )
+
+    def _both_ends(self, ends: HeldEnds) -> Held:
+        embedding, output = self._ends
+        first = embedding if ends.first else Held()
+        return first + (output if ends.last else Held())
+
+    def ends(self, ends: HeldEnds) -> Held:
+        """The embedding and the output; tied ones count once where a stage holds both."""
+        found = self._both_ends(ends)
+        if not (self.model.ties_embeddings and ends.first and ends.last):
+            return found
+        table = Setting(self.model, self._plan).vocabulary * self.model.hidden
+        return replace(found, rest=found.rest - table)

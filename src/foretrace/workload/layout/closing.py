@@ -16,11 +16,10 @@ from foretrace.workload.exchanges.gradients import (
     shard_count,
     total_parameters,
 )
-from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Pieces
 from foretrace.workload.layout.sharded import Gatherings
 from foretrace.workload.layout.stage_units import StageEnd
-from foretrace.workload.layout.units import UnitTemplates
+from foretrace.workload.layout.units import Chunk, UnitTemplates
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 from foretrace.workload.schedule.schedule import Schedule

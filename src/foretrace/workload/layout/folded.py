@@ -1,4 +1,4 @@
-"""Items of one rank per stage become an `ExecutionGraph`.
+"""Items of one rank per stage become an `ExecutionGraph`: `LaidOut`, the graph of one step.
 
 Every item is a launch on the host and an operation on the device; an exchange arrives, meets at
 its hub and finishes. A send leaves its own arrival and not the hub: it does not wait for the
@@ -26,12 +26,47 @@ from foretrace.graph import (
     NodeKind,
     Phase,
 )
-from foretrace.workload.arrange.arrange import Columns, Issued, graph_of_issued, neutral_columns
-from foretrace.workload.arrange.meetings import BY_HUB, BY_ITSELF, Meetings
+from foretrace.workload.arrange.arrange import (
+    BY_HUB,
+    BY_ITSELF,
+    Columns,
+    Issued,
+    Meetings,
+    graph_of_issued,
+    neutral_columns,
+)
 from foretrace.workload.layout.drafted import Drafted
 from foretrace.workload.layout.launch import Launch
 from foretrace.workload.layout.meetings import RankTable, meetings_of_step, parties_of
 from foretrace.workload.layout.tables import NUM_STREAMS, SENDS, Tables
+from foretrace.workload.plan.plan import Plan
+from foretrace.workload.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Role:
+    """Ranks that do the same with the same partners, one of which stands for all."""
+
+    rank: int  # that is in the graph
+    stage: int
+    num_ranks: int  # that it stands for, itself among them
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A graph whose device nodes name operator, signature or collective, and are yet to be costed.
+
+    `graph.measured_ns` holds what is known without a cost model: host time per launch by the
+    stated rule, and durations of blocks that come from a trace. A device node or FINISH node
+    with 0 there waits for `foretrace.cost.graph_costs`.
+    """
+
+    graph: ExecutionGraph
+    plan: Plan
+    schedule: Schedule
+    roles: tuple[Role, ...]  # by rank; of an unfolded graph each stands for itself
+    is_folded: bool
+
 
 STEP_NAME = "ProfilerStep#0"
 _HOST, _COMPUTE_STREAM = 1, 7  # numbers as a trace of PyTorch shows its threads and streams

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from foretrace.base import Int64s, turns_within
-from foretrace.workload.arrange.meetings import Meetings, meetings_of
+from foretrace.workload.arrange.arrange import Meetings, meetings_of
 from foretrace.workload.layout.drafted import Drafted
 from foretrace.workload.layout.tables import NOTHING, group_of_stream
 from foretrace.workload.plan.groups import groups_of, replica_of_rank

@@ -1,4 +1,4 @@
-"""`PieceProgram`: a template at unit grain as the rows that a compiled loop reads.
+"""`PieceProgram`: a template at unit grain as rows, and the compiled loop that runs them.
 
 Rows say what each item waits for beside its launch and its stream: items inside, what the unit
 works on, what held the stage up before, parameters that were gathered, and uses of parameters that
@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
 
-from foretrace.base import Int64s, row_starts
-from foretrace.workload.layout.coarse import Coarse, without_kept
+from foretrace.base import Bools, Float64s, GraphError, Int64s, row_starts
+from foretrace.graph import weight_layers
+from foretrace.workload.layout._compiled import Job, lanes, run_step
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,
+    NUM_STREAMS,
     STREAM_OF_GROUP,
     ExchangeKind,
+    stream_weights,
 )
-from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.template import Coarse, Template, without_kept
 from foretrace.workload.layout.unit_grain import Fragments
 from foretrace.workload.layout.units import UnitTemplate
-from foretrace.workload.plan.plan import Group
+from foretrace.workload.plan.plan import Channels, Group
 
 # Exchanges that several stages meet in, by stream; as the compiled loop numbers them.
 JOINS = {
@@ -209,3 +213,44 @@ def joined_programs(
         *(begin, columns, wait_begin, waits[:, 1:].copy(), lists[0], lists[1]),
         *(*lists[2:], has_operators),
     )
+
+
+def run_programs(job: Job, closings: tuple[Int64s, Int64s], channels: Channels) -> int:
+    """How long a step takes, in ns.
+
+    Args:
+        job: units and their programs, as `run_step` takes them.
+        closings: where programs behind each stage's units begin, and these.
+        channels: of exchanges; what they slow grows with them.
+
+    Raises:
+        GraphError: if stages wait for each other for ever.
+    """
+    _, program, (begin, _, _, waits, exits, _), _, (_, _, gather), *_ = job
+    num_stages, num_units = len(closings[0]) - 1, len(program)
+    lane_begin = np.empty((num_stages, NUM_STREAMS + 1), np.int64)
+    num_spans = lanes(job, closings, lane_begin)
+    room = partial(np.empty, dtype=np.int64)
+    ahead = int(waits[waits[:, 0] == Wait.USE, 1].max(initial=1))
+    most_items, of_streams = int(np.diff(begin).max()), (num_stages, NUM_STREAMS)
+    state = (
+        *(room((num_stages, 4)), room(of_streams), room(of_streams)),
+        *(room((num_stages, ahead)), room(of_streams), room((num_stages, most_items))),
+    )
+    known = (
+        *(room((num_units, 2 + int(np.diff(exits).max()))), room(num_units)),
+        *(room((len(gather), most_items)), room(num_units), room(num_units)),
+    )
+    spans = room(num_spans), room((num_spans, 3))
+    share = np.empty((2, num_spans))
+    step_ns = run_step(job, closings, lane_begin, spans, state, known, *_layers(channels), share)
+    if step_ns < 0:
+        raise GraphError("what follows the units of a step waits for ever")
+    return int(step_ns)
+
+
+@cache
+def _layers(channels: Channels) -> tuple[Float64s, Bools]:
+    """`weight_layers` of streams, as columns."""
+    more, counts = zip(*weight_layers(stream_weights(channels)), strict=True)
+    return np.array(more), np.array(counts)

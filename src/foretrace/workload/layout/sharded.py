@@ -22,11 +22,10 @@ from foretrace.workload.exchanges.gradients import (
     gathering,
     last_bucket_of_parts,
 )
-from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import PlacedTemplate, Template, chained
 from foretrace.workload.layout.unit_columns import GATHERED, UnitColumns
-from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
+from foretrace.workload.layout.units import Chunk, UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Sharding
 
 

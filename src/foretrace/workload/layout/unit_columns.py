@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from foretrace.base import Bools, Int64s, WorkloadError
-from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.tables import NOTHING
+from foretrace.workload.layout.units import Chunk
 from foretrace.workload.plan.plan import Plan, Sharding
 from foretrace.workload.schedule.schedule import Orders, Pass, Schedule
 

@@ -1,6 +1,6 @@
 """`unit_layout`: a step with one node per unit, timed once on what the units are made of.
 
-1. The step is written down as for `layout`, with templates at unit grain (`coarse`).
+1. The step is written down as for `layout`, with templates at unit grain.
 2. Every distinct stretch of work is laid out once, on the first stage that runs it, kernel by
    kernel: the *fragments*. Costed and simulated, they say how long each segment takes.
 3. The step's graph has these lengths as durations. A segment ends no earlier than its length after
@@ -19,15 +19,13 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
-from foretrace.workload.layout.coarse import Coarse, without_kept
 from foretrace.workload.layout.drafted import Drafted, drafted
-from foretrace.workload.layout.folded import host_ns_of
-from foretrace.workload.layout.laid_out import LaidOut
+from foretrace.workload.layout.folded import LaidOut, host_ns_of
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
 from foretrace.workload.layout.tables import COMPUTE, NOTHING
-from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.template import Coarse, Template, without_kept
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.schedule import Schedule
 

@@ -18,9 +18,7 @@ from foretrace.base import Int64s
 from foretrace.graph import EdgeKind
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
-from foretrace.workload.layout.chunks import Chunk, chunks_of
 from foretrace.workload.layout.closing import Closings, has_table
-from foretrace.workload.layout.coarse import Coarse
 from foretrace.workload.layout.launch import launch_named
 from foretrace.workload.layout.layout import WrittenStep
 from foretrace.workload.layout.meetings import RankTable
@@ -30,20 +28,26 @@ from foretrace.workload.layout.piece_program import (
     closing_program,
     gathering_program,
     joined_programs,
+    run_programs,
     unit_program,
 )
-from foretrace.workload.layout.program_run import run_programs
 from foretrace.workload.layout.sharded import GatheredChunks
+from foretrace.workload.layout.stage_units import Transfers
 from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
-from foretrace.workload.layout.template import Template
-from foretrace.workload.layout.transfers import Transfers
+from foretrace.workload.layout.template import Coarse, Template
 from foretrace.workload.layout.unit_columns import ScheduleColumns, reducing_units
 from foretrace.workload.layout.unit_grain import fragments_of
-from foretrace.workload.layout.units import KnownTemplates, UnitTemplate, UnitTemplates
+from foretrace.workload.layout.units import (
+    Chunk,
+    KnownTemplates,
+    UnitTemplate,
+    UnitTemplates,
+    chunks_of,
+)
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.catalogue import KeptSchedules
-from foretrace.workload.schedule.running import order_of_turns
+from foretrace.workload.schedule.legality import order_of_turns
 from foretrace.workload.schedule.schedule import Pass, Schedule
 
 _MOST_SETTINGS = 1_000  # whose programs are kept

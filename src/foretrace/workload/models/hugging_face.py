@@ -14,10 +14,12 @@ from pathlib import Path
 from foretrace.base import Document, WorkloadError
 from foretrace.workload.models.files import MODELS
 from foretrace.workload.models.hugging_face_config import HuggingFaceConfig, Reader
-from foretrace.workload.models.hugging_face_encoders import ENCODER_FAMILIES
 from foretrace.workload.models.hugging_face_families import FAMILIES
-from foretrace.workload.models.hugging_face_older import OLDER_FAMILIES
-from foretrace.workload.models.hugging_face_states import STATE_FAMILIES
+from foretrace.workload.models.hugging_face_others import (
+    ENCODER_FAMILIES,
+    OLDER_FAMILIES,
+    STATE_FAMILIES,
+)
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.models.transformer_file import read_transformer
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from foretrace.base import Document
-from foretrace.workload.models.diffusion import DenoisingUNet
-from foretrace.workload.models.diffusion_transformer import DiT
+from foretrace.workload.models.diffusion import DenoisingUNet, DiT
 from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
 from foretrace.workload.models.published import TotalsOnly

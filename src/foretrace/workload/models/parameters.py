@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Plain
-from foretrace.workload.models.diffusion import DenoisingUNet, Diffusion
-from foretrace.workload.models.diffusion_transformer import DiT
+from foretrace.workload.models.diffusion import DenoisingUNet, Diffusion, DiT
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.models.transformer import (

@@ -1,4 +1,4 @@
-"""The compiled loop that runs a schedule's units; see `running` for the safe way in."""
+"""The compiled loop that runs a schedule's units; see `stage_ends_ns` for the safe way in."""
 
 from __future__ import annotations
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from foretrace.base import WorkloadError, check_fits
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.dualpipe import check_dualpipe, dualpipe
+from foretrace.workload.schedule.legality import is_stuck
 from foretrace.workload.schedule.orders import (
+    check_dualpipe,
+    dualpipe,
     gpipe,
     interleaved,
     one_forward_one_backward,
     zb_h1,
 )
-from foretrace.workload.schedule.running import is_stuck
 from foretrace.workload.schedule.schedule import Schedule
 from foretrace.workload.schedule.written import is_written, read_schedule
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.workload.schedule._compiled import list_units
-from foretrace.workload.schedule.running import UnitTimes, stage_ends_ns
+from foretrace.workload.schedule.legality import UnitTimes, stage_ends_ns
 from foretrace.workload.schedule.schedule import Orders, Pass, Schedule
 
 _FARTHEST = 12  # places by which a unit is moved

@@ -1,9 +1,13 @@
-"""Whom gloo's sends and receives name: a place in a process group that their call does not state.
+"""gloo's operations: whom sends and receives name, and when its worker threads start.
 
 `c10d::send` and `c10d::recv_` (torch 2.13: tensors, group, place of the peer in it, tag) show the
 place where shapes were recorded. The group is one that the file lists: the one in which the peer
 names this rank in turn, as often and in the same sizes; the first listed, which is the default
 group, where several fit.
+
+A worker that was free and asked still needs the processor, which other threads may hold for
+milliseconds. Like the time between two calls of any thread, that time is kept as host work: a
+segment before the arrival, into which the issue and the worker's previous collective lead.
 """
 
 from __future__ import annotations
@@ -16,8 +20,11 @@ import msgspec
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.assembly import Edges, NodeCollector
+from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import CommunicationOps
-from foretrace.graph.operations import Operations
+from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.operations import OWN_NAMES, Operations, host_moments
 from foretrace.trace import ProcessGroup
 
 _CALLS = {"c10d::send": "send", "c10d::recv_": "recv"}  # others name no peer
@@ -156,3 +163,43 @@ def _options(
 def _name(group: ProcessGroup, tag: str) -> str:
     """What transfers of a group are called; those of one tag meet each other alone."""
     return group.name if tag == _USUAL_TAG else f"{group.name} tag {tag}".strip()
+
+
+@dataclass(frozen=True)
+class WorkerSegments:
+    """Where edges into operations lead, and the edges from there to the operations."""
+
+    entry: Int64s  # int64[ops], node that an edge into the operation ends at
+    edges: Edges
+
+
+def worker_segments(
+    operations: Operations, clocks: Clocks, op_node: Int64s, collector: NodeCollector
+) -> WorkerSegments:
+    """A segment before every CPU collective that started later than it could have."""
+    ops, items = operations.ops, operations.items
+    is_on_host = ~operations.is_stream[ops.lane]
+    chosen = np.flatnonzero(is_on_host & (ops.launch >= 0))
+    is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])[: len(ops)]
+    is_same &= ~np.isin(ops.lane, items.lane)  # spans on a calling thread are no queue
+    long_ago = np.iinfo(np.int64).min
+    previous_ns = np.where(is_same, np.append(long_ago, ops.end_ns[:-1])[: len(ops)], long_ago)
+    ready_ns = np.maximum(previous_ns[chosen], items.end_ns[ops.launch[chosen]])
+    late_ns = ops.start_ns[chosen] - ready_ns
+    chosen, late_ns = chosen[late_ns > 0], late_ns[late_ns > 0]
+    rank = ops.rank[chosen].astype(np.int64)
+    segment = collector.add(
+        NodeKind.HOST_SEGMENT,
+        len(chosen),
+        rank=np.array(operations.ranks)[rank],
+        lane=ops.lane[chosen],
+        name=OWN_NAMES.index("host"),
+        step=ops.step[chosen],
+        measured_ns=late_ns,
+        end_ns=clocks.aligned(rank, ops.start_ns[chosen]),
+        host_lane=items.lane[ops.launch[chosen]],
+        host_ns=host_moments(operations)[ops.launch[chosen]],
+    )
+    entry = op_node.copy()
+    entry[chosen] = segment
+    return WorkerSegments(entry, Edges.of(EdgeKind.HOST_ORDER, segment, op_node[chosen]))

@@ -1,14 +1,70 @@
-"""An answer as Markdown, for a comment on a change or a page of notes."""
+"""An answer as HTML, for a notebook, and as Markdown, for a comment or a page of notes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 
 from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
 from foretrace.answer.tables import Shown, Table
 from foretrace.answer.units import cell_text
 from foretrace.base import visible
+
+MAX_HTML_ROWS = 20
+
+
+def html_of(headline: str, parts: Iterable[Told], *, note: str = "") -> str:
+    """The headline, then every part; charts and bars are left to pages."""
+    begin = f"<p><b>{_html_text(headline)}</b></p>" if headline else ""
+    return "".join([begin, *map(_part_html, parts)]) + (
+        f"<p><small>{_html_text(note)}</small></p>" if note else ""
+    )
+
+
+def _part_html(part: Told) -> str:
+    if isinstance(part, Table):
+        return _table_html(part)
+    if isinstance(part, Facts):
+        rows = [(fact.name, fact.value, fact.remark) for fact in part.facts]
+        return f"<table>{_html_rows(rows, 'td')}</table>"
+    if isinstance(part, Sentences):
+        items = "".join(f"<li>{_html_text(f'{a} {b}'.strip())}</li>" for a, b in part.texts)
+        return f"{_titled(part.title)}<ul>{items}</ul>" if items else ""
+    if isinstance(part, Paragraph):
+        return f"{_titled(part.title)}<p>{_html_text(part.text)}</p>"
+    return "".join(map(_part_html, part.parts)) if isinstance(part, SideBySide) else ""
+
+
+def _table_html(table: Table) -> str:
+    if not table.rows:
+        return ""
+    chosen = [at for at, one in enumerate(table.columns) if one.shown is not Shown.FILES]
+    heads = [table.columns[at].title for at in chosen]
+    rows = [
+        [cell_text(row[at], table.columns[at].unit) for at in chosen]
+        for row in table.rows[:MAX_HTML_ROWS]
+    ]
+    more = len(table.rows) - MAX_HTML_ROWS
+    rest = f"<p>and {more:,} more rows</p>" if more > 0 else ""
+    head, body = _html_rows([heads], "th"), _html_rows(rows, "td")
+    return f"{_titled(table.title)}<table><thead>{head}</thead><tbody>{body}</tbody></table>{rest}"
+
+
+def _titled(title: str) -> str:
+    return f"<p>{_html_text(title)}</p>" if title else ""
+
+
+def _html_rows(rows: Iterable[Sequence[str]], tag: str) -> str:
+    return "".join(
+        "<tr>" + "".join(f"<{tag}>{_html_text(cell)}</{tag}>" for cell in row) + "</tr>"
+        for row in rows
+    )
+
+
+def _html_text(text: str) -> str:
+    return escape(visible(text))
+
 
 MAX_ROWS = 16
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#])")

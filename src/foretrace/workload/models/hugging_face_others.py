@@ -1,4 +1,6 @@
-"""What configurations of Hugging Face say of models that carry states: Mamba-2 and hybrids.
+"""What Hugging Face's files say of older decoders, encoders of pictures, Mamba-2 and hybrids.
+
+What a configuration leaves out has the default of its class in transformers.
 
 What a configuration leaves out has the default of its class in transformers. Layers that kernels of
 Mamba-1 or of linear attention work on are another scan, and are refused.
@@ -6,7 +8,164 @@ Mamba-1 or of linear attention work on are another scan, and are refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sized
+
 from foretrace.workload.models.hugging_face_config import HuggingFaceConfig, Reader, Tables
+
+
+def _older(
+    config: HuggingFaceConfig, shape: dict[str, object], *, hidden: int, heads: int, width: int
+) -> Tables:
+    """Norms with mean and variance, two matrices a feed-forward part, biases everywhere."""
+    return {
+        "shape": {
+            "hidden": hidden,
+            "vocabulary": config.count("vocab_size"),
+            "norm": "layer",
+            "tied_embeddings": config.flag("tie_word_embeddings", default=True),
+            **shape,
+        },
+        "attention": {
+            "heads": heads,
+            "head_size": hidden // heads,
+            "input_bias": True,
+            "output_bias": True,
+        },
+        "feed_forward": {"width": width, "gated": False, "bias": True},
+    }
+
+
+def _gpt2(config: HuggingFaceConfig) -> Tables:
+    hidden = config.count("n_embd")
+    shape: dict[str, object] = {
+        "layers": config.count("n_layer"),
+        "context": config.count("n_positions", "n_ctx"),
+        "positions": "learned",
+    }
+    width = config.count_or("n_inner", 4 * hidden)
+    return _older(config, shape, hidden=hidden, heads=config.count("n_head", low=1), width=width)
+
+
+def _gpt_neox(config: HuggingFaceConfig) -> Tables:
+    shape: dict[str, object] = {
+        "layers": config.layers,
+        "context": config.count("max_position_embeddings"),
+        "positions": "rotary",
+        "tied_embeddings": config.flag("tie_word_embeddings", default=False),
+    }
+    hidden = config.count("hidden_size")
+    heads, width = config.heads, config.count("intermediate_size")
+    return _older(config, shape, hidden=hidden, heads=heads, width=width)
+
+
+def _bloom(config: HuggingFaceConfig) -> Tables:
+    hidden = config.count("hidden_size", "n_embed")
+    shape: dict[str, object] = {
+        "layers": config.count("n_layer", "num_hidden_layers", low=1),
+        "positions": "alibi",
+        "embedding_norm": True,
+    }
+    heads = config.count("n_head", "num_attention_heads", low=1)
+    return _older(config, shape, hidden=hidden, heads=heads, width=4 * hidden)
+
+
+def _mpt(config: HuggingFaceConfig) -> Tables:
+    hidden, heads = config.count("d_model"), config.count("n_heads", low=1)
+    inner = config.values.get("attn_config")
+    attention = inner if isinstance(inner, Mapping) else {}
+    # MptConfig has no biases unless told otherwise, and ALiBi.
+    has_bias = not config.flag("no_bias", default=True)
+    positions = "alibi" if attention.get("alibi", True) else "learned"
+    shape: dict[str, object] = {
+        "layers": config.count("n_layers"),
+        "context": config.count("max_seq_len"),
+        "positions": positions,
+        "norm": "layer" if has_bias else "layer-without-bias",
+    }
+    width = config.count_or("expansion_ratio", 4) * hidden
+    tables = _older(config, shape, hidden=hidden, heads=heads, width=width)
+    tables["attention"] |= {
+        "kv_heads": attention.get("kv_n_heads", heads),
+        "input_bias": has_bias,
+        "output_bias": has_bias,
+    }
+    tables["feed_forward"]["bias"] = has_bias
+    return tables
+
+
+OLDER_FAMILIES: dict[str, Reader] = {
+    "bloom": _bloom,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "mpt": _mpt,
+}
+
+
+def _encoder(config: HuggingFaceConfig) -> Tables:
+    """Norms by mean and variance, two matrices a feed-forward part, biases, learned positions."""
+    config = config.over(
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        num_channels=3,
+        image_size=224,
+        patch_size=16,
+    )
+    hidden, heads = config.count("hidden_size"), config.heads
+    if hidden % heads:
+        config.refuse("num_attention_heads", f"they have to divide the hidden size of {hidden}")
+    return {
+        "shape": {
+            "layers": config.layers,
+            "hidden": hidden,
+            "positions": "learned",
+            "norm": "layer",
+        },
+        "attention": {
+            "heads": heads,
+            "head_size": hidden // heads,
+            "input_bias": config.flag("qkv_bias", default=True),
+            "output_bias": True,
+        },
+        "feed_forward": {
+            "width": config.count("intermediate_size"),
+            "gated": False,
+            "bias": True,
+        },
+        "patches": {
+            "image": config.count("image_size"),
+            "size": config.count("patch_size"),
+            "channels": config.count("num_channels"),
+        },
+    }
+
+
+def _vit(config: HuggingFaceConfig) -> Tables:
+    """With a pooler, or with a classifier in its place."""
+    tables = _encoder(config)
+    tables["patches"]["class_token"] = True
+    made = config.values.get("architectures")
+    if isinstance(made, list) and any("Classification" in str(one) for one in made):
+        labels = config.values.get("id2label")
+        tables["patches"]["classes"] = len(labels) if isinstance(labels, Sized) else 2
+    else:
+        tables["patches"]["pooling"] = "class"
+    return tables
+
+
+def _siglip(config: HuggingFaceConfig) -> Tables:
+    tables = _encoder(config)
+    has_head = config.flag("vision_use_head", default=True)
+    tables["patches"]["pooling"] = "attention" if has_head else "none"
+    return tables
+
+
+ENCODER_FAMILIES: dict[str, Reader] = {
+    "siglip_vision_model": _siglip,
+    "vit": _vit,
+}
+
 
 # Nemotron-H: what each letter of its pattern, or word of its list, has.
 _ATTENTION, _STATES, _DENSE, _EXPERTS = "attention", "states", "feed_forward", "experts"
