@@ -17,6 +17,7 @@ from hypothesis import settings
 from tests import schemas
 
 ROOT = Path(__file__).parent.parent
+COLLECT_EVERY = 50_000  # new objects; few of a test are circles
 
 # Workers share the cores, and PyTorch's threads would wait for each other by turning in circles.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,9 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected lives until the end: no collection of garbage looks at it again."""
+    """What was collected lives until the end: no search for garbage looks at it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
 
 
 def _uses_oracle(module: ModuleType) -> bool:
