@@ -2,7 +2,8 @@
 
 Where a row's largest score is repeated, its weights are exactly 1 and their products are numbers of
 the format. Their sum often lies in the middle of two numbers, and the small rest, all of one sign
-where the values are, decides the way: rounding errors no longer cancel.
+where the values are, decides the way: rounding errors no longer cancel. Kernels whose running sums
+are fp32 round once, at the end; what decides then is that tensor cores cut sums off.
 
 Source:
     Qiu and Yao, "Why Low-Precision Transformer Training Fails: An Analysis on Flash Attention",
@@ -11,13 +12,15 @@ Source:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, number_text
-from foretrace.numerics.formats import FloatFormat, float_format
+from foretrace.numerics.formats import FP32, FloatFormat, float_format
 from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.pairs import Case, Inputs, taken, tile_weights
+from foretrace.numerics.products import TENSOR_CORES, emulated_product
 
 _BETA = 2.0  # times a repeated maximum: the source's code
 _HEAD = 64
@@ -53,7 +56,7 @@ class RoundingBiases(Answer):
     @property
     def headline(self) -> str:
         """How much bias there is, and how much is left."""
-        plain, steadied = self.rows
+        plain, steadied, _ = self.rows
         return (
             f"rounding errors of weights times values in {self.format} have a mean of "
             f"{number_text(plain.mean)} units where a row's maximum is repeated, "
@@ -61,7 +64,7 @@ class RoundingBiases(Answer):
         )
 
     def parts(self) -> tuple[Told, ...]:
-        """Both forms."""
+        """Each form."""
         table = Table.of(
             "forms",
             self.rows,
@@ -98,6 +101,7 @@ def rounding_bias(
     rows = (
         _bias(kind, (length, _ROWS), num_samples, seed=seed, steadied=0.0),
         _bias(kind, (length, _ROWS), num_samples, seed=seed, steadied=_BETA),
+        _bias_of_kernels(kind, (length, _ROWS), num_samples, seed=seed),
     )
     return RoundingBiases(kind.name, rows)
 
@@ -113,12 +117,32 @@ def _bias(
     weights = tile_weights(queries, keys, case)
     exact = weights.double() @ values.double()
     error = case.held(weights @ values).double() - exact
+    return _told("steadied maximum" if steadied else "as published", kind, error, exact)
+
+
+def _bias_of_kernels(
+    kind: FloatFormat, size: tuple[int, int], num_samples: int, *, seed: int
+) -> RoundingBias:
+    """Of the result, where all but weights and result is fp32, added as Hopper's units do."""
+    length, num_rows = size
+    case = Case(format=kind, statistics=FP32, length=length, tile=length, seed=seed)
+    queries, keys, values = taken(repeated_maxima(case, num_samples, num_rows), case)
+    scores = queries.double() @ keys.double().mT / math.sqrt(queries.shape[-1])
+    exact = torch.softmax(scores, -1) @ values.double()
+    weights = (scores.float() - scores.float().amax(-1, keepdim=True)).exp()
+    cores = TENSOR_CORES["hopper-16bit"]
+    total = emulated_product(case.held(weights), values, cores, takes=kind)
+    out = case.held(total / weights.sum(-1, keepdim=True))
+    return _told("kernels of tensor cores", kind, out.double() - exact, exact)
+
+
+def _told(form: str, kind: FloatFormat, error: Tensor, exact: Tensor) -> RoundingBias:
     unit = kind.unit_roundoff * exact.abs()
     relative = (error / unit).mean(1)  # rows of one sample share their values
     # Gradients have the sign of the values where representations are alike, as the source found.
     sums = (exact.sign() * error).sum(-1) / unit.sum(-1)
     return RoundingBias(
-        form="steadied maximum" if steadied else "as published",
+        form=form,
         mean=float(relative.mean()),
         standard_error=float(relative.std()) / relative.numel() ** 0.5,
         gradient_mean=float(sums.mean()),

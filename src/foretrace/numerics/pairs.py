@@ -72,6 +72,9 @@ def attention(given: Inputs, case: Case) -> Tensor:
 def tiled_attention(given: Inputs, case: Case) -> Tensor:
     """A tile of keys at a time; the sum is divided anew after each, and rounded as it is kept.
 
+    Scores are kept as the statistics are: with those in fp32 it is what kernels do, which round
+    weights before their product with values, and the result once.
+
     Source:
         FlashAttention, arXiv:2205.14135, algorithm 1; the steadied maximum is arXiv:2510.04212's.
     """
@@ -82,19 +85,19 @@ def tiled_attention(given: Inputs, case: Case) -> Tensor:
     out = torch.zeros_like(queries)
     for begin in range(0, keys.shape[-2], case.tile):
         here = slice(begin, begin + case.tile)
-        scores = case.held(queries @ keys[..., here, :].mT / math.sqrt(queries.shape[-1]))
+        scores = case.summed(queries @ keys[..., here, :].mT / math.sqrt(queries.shape[-1]))
         top = torch.maximum(largest, case.summed(_tops(scores, case)))
         weights = case.held((scores - top).exp())
         kept = (largest - top).exp() * total
         new = case.summed(kept + weights.sum(-1, keepdim=True))
         out = case.summed((kept * out + weights @ values[..., here, :]) / new)
         largest, total = top, new
-    return out  # as the running sum is kept
+    return case.held(out)
 
 
 def tile_weights(queries: Tensor, keys: Tensor, case: Case) -> Tensor:
     """What the first tile's values are multiplied with."""
-    scores = case.held(queries @ keys.mT / math.sqrt(queries.shape[-1]))
+    scores = case.summed(queries @ keys.mT / math.sqrt(queries.shape[-1]))
     return case.held((scores - case.summed(_tops(scores, case))).exp())
 
 
