@@ -217,11 +217,10 @@ class ReplayReport(Answer):
 
     @property
     def profiler_cost_percent(self) -> float | None:
-        """Of the host's mark, over the step without profiler."""
+        """How much longer the job's step is than without the profiler."""
         if not self.unprofiled_ns:
             return None
-        host_ns = fmean(row.host_measured_ns for row in self.rows)
-        return 100 * (host_ns - self.unprofiled_ns) / self.unprofiled_ns
+        return 100 * (self.step_time_ns - self.unprofiled_ns) / self.unprofiled_ns
 
     @property
     def headline(self) -> str:
@@ -291,7 +290,7 @@ class ReplayReport(Answer):
         if self.unprofiled_ns is None or cost is None:
             remark = "foretrace.record measures it beside the trace"
             return Fact(name, "not recorded", remark, is_missing=True)
-        remark = f"median over ranks; profiling costs {signed_percent_text(cost)} on the host"
+        remark = f"median over ranks; with it {signed_percent_text(cost)}"
         return Fact(name, duration_text(self.unprofiled_ns), remark)
 
     def component_means(self) -> tuple[tuple[str, float, float], ...]:
