@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from foretrace.balance import (
     OutlierQueues,
     PackedStream,
     Packer,
+    Piece,
     Room,
     SlowestRank,
     arrivals,
@@ -81,9 +82,11 @@ def packings(
             f"{num_steps} steps are too few to tell packers apart: {2 * _GROUPS} at least"
         )
     priced = costs or step_costs(machine)
-    study = _Study.of(model, plan, machine, priced, longest)
+    study = _Study.of(
+        model, plan, machine, costs=priced, longest=longest, documents=documents, seed=seed
+    )
     room = study.room
-    found = list(study.told(documents, num_steps, seed=seed, progress=progress))
+    found = list(study.told(num_steps, progress=progress))
     notes = [
         (
             f"{num_steps:,} steps of {room.step_tokens:,} tokens; intervals are of what steps "
@@ -96,12 +99,16 @@ def packings(
         notes.append(f"too few steps of {', '.join(few)} to tell: take more with --steps")
     by_length: Iterator[WindowGain] = iter(())
     if by_window:
-        by_length = _windows(
-            documents,
-            lambda window: _Study.of(model, replace(plan, sequence=window), machine, priced, None),
-            plan.sequence,
-            seed=seed,
-        )
+
+        def studied(window: int) -> _Study:
+            if window == plan.sequence and longest is None:
+                return study
+            shorter = replace(plan, sequence=window)
+            return _Study.of(
+                model, shorter, machine, costs=priced, longest=None, documents=documents, seed=seed
+            )
+
+        by_length = _windows(studied, plan.sequence)
     return Packings(
         documents=documents.name,
         model=model.name,
@@ -141,8 +148,11 @@ def document_mix(
         WorkloadError: as `packings`.
         MachineError: so too.
     """
-    study = _Study.of(model, plan, machine, costs or step_costs(machine), None)
-    stream = study.as_it_comes(documents, num_steps, seed)
+    priced = costs or step_costs(machine)
+    study = _Study.of(
+        model, plan, machine, costs=priced, longest=None, documents=documents, seed=seed
+    )
+    stream = study.as_it_comes(num_steps)
     run = study.run(stream, ContextShards.BY_SEQUENCE)
     return DocumentMix(
         documents=documents.name,
@@ -286,22 +296,47 @@ class _Study:
     work: DocumentWork
     room: Room
     context: int
+    documents: Documents
+    seed: int
+    thresholds: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by number of queues
 
     @classmethod
     def of(
-        cls, model: Transformer, plan: Plan, machine: Machine, costs: CostModel, longest: int | None
+        cls,
+        model: Transformer,
+        plan: Plan,
+        machine: Machine,
+        *,
+        costs: CostModel,
+        longest: int | None,
+        documents: Documents,
+        seed: int,
     ) -> _Study:
         return cls(
             uneven_step(model, plan, machine, costs=costs),
             document_work(model, plan, costs),
             _room(plan, longest),
             plan.context,
+            documents,
+            seed,
         )
 
-    def as_it_comes(self, documents: Documents, num_steps: int, seed: int) -> PackedStream:
+    def arrived(self, num_steps: int) -> list[list[Piece]]:
+        """Documents of so many steps, by the step that they arrive for."""
+        lengths = self.documents.arriving(num_steps * self.room.step_tokens, seed=self.seed)
+        return list(arrivals(lengths.tolist(), self.room))
+
+    def as_it_comes(self, num_steps: int) -> PackedStream:
         """So many steps of documents as they come."""
-        lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed)
-        return packed_stream(AsItComes(self.room), arrivals(lengths.tolist(), self.room))
+        return packed_stream(AsItComes(self.room), self.arrived(num_steps))
+
+    def queues(self, count: int) -> OutlierQueues:
+        """So many queues, empty, with the thresholds that suit the documents."""
+        room, work = self.room, self.work
+        if count not in self.thresholds:
+            tuned = tuned_queues(room, work, self.documents, num_queues=count, seed=self.seed)
+            self.thresholds[count] = tuned.thresholds
+        return OutlierQueues(room, work, self.thresholds[count])
 
     @property
     def even_ns(self) -> float:
@@ -310,18 +345,12 @@ class _Study:
         return float(self.step.step_ns(even, even)[0])
 
     def told(
-        self,
-        documents: Documents,
-        num_steps: int,
-        *,
-        seed: int,
-        progress: Callable[[int, int], None] | None,
+        self, num_steps: int, *, progress: Callable[[int, int], None] | None
     ) -> Iterator[Packing | str]:
         """Every packer with every way of sharding; the name of one that made too few steps."""
-        tried = self._tried(documents, seed)
-        lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed)
+        tried = self._tried()
         first: _Run | None = None
-        arrived = list(arrivals(lengths.tolist(), self.room))
+        arrived = self.arrived(num_steps)
         for done, (packer, shards) in enumerate(tried):
             stream = packed_stream(packer, arrived)
             if len(stream.steps) < 2 * _GROUPS:
@@ -333,31 +362,26 @@ class _Study:
             if progress is not None:
                 progress(done + 1, len(tried))
 
-    def _tried(self, documents: Documents, seed: int) -> list[tuple[Packer, ContextShards]]:
+    def _tried(self) -> list[tuple[Packer, ContextShards]]:
         room, work = self.room, self.work
         plain = ContextShards.BY_SEQUENCE
         packers: list[Packer] = [AsItComes(room), AsItComesWhole(room)]
         packers += [Greedy(room, work, count) for count in (1, 2, 4, 8)]
-        tuned = [
-            tuned_queues(room, work, documents, num_queues=count, seed=seed) for count in (1, 2, 3)
-        ]
-        packers += tuned
+        packers += [self.queues(count) for count in (1, 2, 3)]
         found = [(packer, plain) for packer in packers]
         if self.context > 1:
             found.insert(1, (AsItComes(room), ContextShards.ADAPTIVE))
             others = [shards for shards in ContextShards if shards is not plain]
-            found += [(OutlierQueues(room, work, tuned[1].thresholds), one) for one in others]
+            found += [(self.queues(2), one) for one in others]
         return found
 
-    def best(self, documents: Documents, num_steps: int, seed: int) -> tuple[Packing, Packing]:
+    def best(self, num_steps: int) -> tuple[Packing, Packing]:
         """Documents as they come, and two queues with shards as they suit."""
-        lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed).tolist()
-        arrived = list(arrivals(lengths, self.room))
+        arrived = self.arrived(num_steps)
         shards = ContextShards.ADAPTIVE if self.context > 1 else ContextShards.BY_SEQUENCE
-        queues = tuned_queues(self.room, self.work, documents, num_queues=2, seed=seed)
         came = packed_stream(AsItComes(self.room), arrived)
         first = self.run(came, ContextShards.BY_SEQUENCE)
-        last = self.run(packed_stream(queues, arrived), shards)
+        last = self.run(packed_stream(self.queues(2), arrived), shards)
         return first.packing(first), last.packing(first)
 
     def run(self, stream: PackedStream, shards: ContextShards) -> _Run:
@@ -408,16 +432,14 @@ class _Study:
         return np.argsort(-work_ns, axis=1, kind="stable")[:, rows.T.ravel()]
 
 
-def _windows(
-    documents: Documents, study: Callable[[int], _Study], window: int, *, seed: int
-) -> Iterator[WindowGain]:
+def _windows(study: Callable[[int], _Study], window: int) -> Iterator[WindowGain]:
     """The best packer at this window and at halves of it, the shortest first."""
     tried = [window]
     while tried[-1] >= 2 * _SHORTEST_WINDOW and tried[-1] % 2 == 0 and len(tried) < _MOST_WINDOWS:
         tried.append(tried[-1] // 2)
     for length in reversed(tried):
         one = study(length)
-        first, best = one.best(documents, _WINDOW_STEPS, seed)
+        first, best = one.best(_WINDOW_STEPS)
         yield WindowGain(
             window=length,
             attention_share=one.work.attention_share,
