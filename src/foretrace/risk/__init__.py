@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.ettr import ettr as ettr
     from foretrace.risk.campaign.outcome import Account as Account
     from foretrace.risk.campaign.outcome import Outcome as Outcome
-    from foretrace.risk.campaign.replica_size import ReplicaSize as ReplicaSize
-    from foretrace.risk.campaign.replica_size import ReplicaSizes as ReplicaSizes
-    from foretrace.risk.campaign.replica_size import replica_sizes as replica_sizes
+    from foretrace.risk.campaign.planning import ReplicaSize as ReplicaSize
+    from foretrace.risk.campaign.planning import ReplicaSizes as ReplicaSizes
+    from foretrace.risk.campaign.planning import TrainingTime as TrainingTime
+    from foretrace.risk.campaign.planning import replica_sizes as replica_sizes
+    from foretrace.risk.campaign.planning import training_time as training_time
     from foretrace.risk.campaign.schemes import Scheme as Scheme
     from foretrace.risk.campaign.schemes import SchemeComparison as SchemeComparison
     from foretrace.risk.campaign.schemes import SchemeResult as SchemeResult
     from foretrace.risk.campaign.schemes import compare_schemes as compare_schemes
     from foretrace.risk.campaign.schemes import with_scheme as with_scheme
     from foretrace.risk.campaign.simulate import simulate_campaign as simulate_campaign
-    from foretrace.risk.campaign.training import TrainingTime as TrainingTime
-    from foretrace.risk.campaign.training import training_time as training_time
     from foretrace.risk.failures.catalogue import FailureLog as FailureLog
     from foretrace.risk.failures.catalogue import HostFailures as HostFailures
     from foretrace.risk.failures.catalogue import all_failures as all_failures

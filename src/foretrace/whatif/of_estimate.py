@@ -21,15 +21,15 @@ from foretrace.estimate import (
     unshared,
 )
 from foretrace.whatif.arrange.arranged import unchanged
-from foretrace.whatif.edited_model import model_with, sizes_of
 from foretrace.whatif.edits.changed import changed, held_bytes
 from foretrace.whatif.edits.checking import check_notes
-from foretrace.whatif.edits.documents import UnevenDocuments
 from foretrace.whatif.edits.edit import Edit
+from foretrace.whatif.edits.loading import UnevenDocuments
 from foretrace.whatif.outcome import ScenarioOutcome
 from foretrace.whatif.predict import effects_of
 from foretrace.whatif.prediction import Memory, Prediction
 from foretrace.whatif.resize.named import Sizes
+from foretrace.whatif.scaled import model_with, sizes_of
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Footprint, Transformer
 

@@ -23,7 +23,6 @@ from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.baseline import Baseline
-from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.edits.changed import changed
 from foretrace.whatif.edits.loading import DataLoading, loading_nodes
 from foretrace.whatif.inflation import uninflated
@@ -31,6 +30,7 @@ from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import Resizing, costs_of, resizing
+from foretrace.whatif.scaled import model_with
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Plan, Transformer, plan_table
 

@@ -20,12 +20,12 @@ from contextlib import suppress
 
 from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.baseline import Baseline
-from foretrace.whatif.edited_model import differences, model_with
 from foretrace.whatif.edits.changed import held_bytes
 from foretrace.whatif.edits.checking import check_notes
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Memory, Prediction
+from foretrace.whatif.scaled import differences, model_with
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Footprint, Transformer, schedule_of
 

@@ -149,12 +149,16 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.draft import plan_table as plan_table
     from foretrace.workload.plan.draft import software_draft as software_draft
     from foretrace.workload.plan.draft import with_fields as with_fields
+    from foretrace.workload.plan.groups import Placement as Placement
+    from foretrace.workload.plan.groups import Span as Span
     from foretrace.workload.plan.groups import axis_sizes as axis_sizes
     from foretrace.workload.plan.groups import coordinates as coordinates
+    from foretrace.workload.plan.groups import describe_placement as describe_placement
     from foretrace.workload.plan.groups import expert_tensor_size as expert_tensor_size
     from foretrace.workload.plan.groups import group_size as group_size
     from foretrace.workload.plan.groups import groups_of as groups_of
     from foretrace.workload.plan.groups import nearest_divisor as nearest_divisor
+    from foretrace.workload.plan.groups import peak_flops_per_ns as peak_flops_per_ns
     from foretrace.workload.plan.groups import rank_at as rank_at
     from foretrace.workload.plan.groups import ranks_of as ranks_of
     from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
@@ -167,10 +171,6 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.legality import size_problems as size_problems
     from foretrace.workload.plan.legality import token_problems as token_problems
     from foretrace.workload.plan.legality import width_problems as width_problems
-    from foretrace.workload.plan.placement import Placement as Placement
-    from foretrace.workload.plan.placement import Span as Span
-    from foretrace.workload.plan.placement import describe_placement as describe_placement
-    from foretrace.workload.plan.placement import peak_flops_per_ns as peak_flops_per_ns
     from foretrace.workload.plan.plan import AdaptedModule as AdaptedModule
     from foretrace.workload.plan.plan import Adapters as Adapters
     from foretrace.workload.plan.plan import Axis as Axis

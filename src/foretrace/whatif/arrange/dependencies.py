@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, Integers, UInt8s, joined_ranges
 from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
-from foretrace.whatif.arrange.made import Made
+from foretrace.whatif.arrange.roles import Made
 from foretrace.whatif.arrange.sequence import NO_PLACED, NewSequence
 from foretrace.whatif.arrange.source import (
     DEVICE_IN,

@@ -13,8 +13,7 @@ import numpy as np
 
 from foretrace.base import CollectiveKind, Int32s, Int64s, ScenarioError, UInt8s, numbered_rows
 from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, NodeKind
-from foretrace.whatif.arrange.made import Made
-from foretrace.whatif.arrange.roles import PAIR, ExchangeRole
+from foretrace.whatif.arrange.roles import PAIR, ExchangeRole, Made
 from foretrace.whatif.arrange.sequence import NewSequence
 from foretrace.whatif.arrange.source import RecordedNodes
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, MadeExchange, NewJob

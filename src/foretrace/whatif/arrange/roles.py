@@ -1,4 +1,4 @@
-"""What each communication is for, whichever rank does it: the same on all ranks of its kind.
+"""What each communication is for, whichever rank does it; and the nodes of one that none recorded.
 
 A collective's role says with whom a rank meets: the ranks of one of the plan's groups, or the
 stage before or behind it. So a piece that another rank recorded finds its partners at its new
@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, CollectiveKind, Int32s, Int64s
 from foretrace.graph import Collective, ExecutionGraph, NodeKind, Phase
-from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, Program
+from foretrace.whatif.recorded.program import (
+    GROUPS,
+    NO_GROUP,
+    MadeExchange,
+    MadeOperator,
+    MadeWait,
+    Placed,
+    Program,
+)
 from foretrace.workload import Axis, Group, coordinates
 
 NO_ROLE = -1
@@ -179,3 +187,61 @@ class _Finder:
             stage = coordinates(plan, rank)[Axis.PIPELINE] if is_planned else 0
             self._stages[rank] = stage if own is None else own.pipeline
         return self._stages[rank]
+
+
+_EXCHANGE = (NodeKind.LAUNCH, NodeKind.ARRIVE, NodeKind.FINISH)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A made exchange, operator or wait at its place."""
+
+    placed: Placed
+    role: ExchangeRole
+    rank: int  # position among the job's ranks
+    first: int  # its first node; of a wait without nodes: the node that follows
+    num_nodes: int
+
+    @property
+    def what(self) -> MadeExchange | MadeOperator | MadeWait:
+        """What was made."""
+        return _made(self.placed)
+
+
+def kinds_of(
+    what: MadeExchange | MadeOperator | MadeWait, *, has_device: bool
+) -> tuple[NodeKind, ...]:
+    """The nodes that something made takes, in issue order.
+
+    On a device the launch returns at once and streams wait; without one the calling thread does.
+    """
+    if isinstance(what, MadeWait):
+        return () if has_device else (NodeKind.THREAD_WAIT,)
+    if isinstance(what, MadeOperator):
+        return (NodeKind.LAUNCH, NodeKind.KERNEL) if has_device else (NodeKind.OPERATOR,)
+    is_thread_held = what.is_awaited and not has_device
+    return (*_EXCHANGE, NodeKind.THREAD_WAIT) if is_thread_held else _EXCHANGE
+
+
+def made_role(placed: Placed) -> ExchangeRole:
+    """Whom something made is for; of a transfer the phase tells the direction."""
+    what = _made(placed)
+    if isinstance(what, MadeOperator):
+        return ExchangeRole(NO_GROUP)
+    group = GROUPS.index(what.group)
+    kind = what.collective if isinstance(what, MadeExchange) else CollectiveKind.UNKNOWN
+    if what.group is Group.PIPELINE and kind.is_transfer:
+        return ExchangeRole(
+            group,
+            is_transfer=True,
+            is_send=kind is CollectiveKind.SEND,
+            is_backward=placed.phase == Phase.BACKWARD,
+        )
+    return ExchangeRole(group)
+
+
+def _made(placed: Placed) -> MadeExchange | MadeOperator | MadeWait:
+    what = placed.piece
+    if not isinstance(what, MadeExchange | MadeOperator | MadeWait):
+        raise TypeError(f"expected something made, got {type(what).__name__}")
+    return what

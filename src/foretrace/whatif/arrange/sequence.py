@@ -10,8 +10,7 @@ import numpy as np
 from foretrace.base import Bools, Int8s, Int64s, ScenarioError, UInt8s
 from foretrace.graph import NO_LANE, NO_NODE, Lane, NodeKind, Part, Phase
 from foretrace.whatif.arrange.lanes import LaneUses, NewLanes, lane_uses
-from foretrace.whatif.arrange.made import Made, kinds_of, made_role
-from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole
+from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole, Made, kinds_of, made_role
 from foretrace.whatif.arrange.source import (
     CALLS,
     OPERATIONS,

@@ -9,7 +9,6 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.whatif.edits.attention import Attention as Attention
     from foretrace.whatif.edits.checking import Check as Check
-    from foretrace.whatif.edits.documents import UnevenDocuments as UnevenDocuments
     from foretrace.whatif.edits.durations import Delay as Delay
     from foretrace.whatif.edits.durations import Lasts as Lasts
     from foretrace.whatif.edits.durations import Network as Network
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.fusing import CudaGraphs as CudaGraphs
     from foretrace.whatif.edits.fusing import Fuse as Fuse
     from foretrace.whatif.edits.loading import DataLoading as DataLoading
+    from foretrace.whatif.edits.loading import UnevenDocuments as UnevenDocuments
     from foretrace.whatif.edits.machine import OnMachine as OnMachine
     from foretrace.whatif.edits.machine import SetMachine as SetMachine
     from foretrace.whatif.edits.model import Layers as Layers

@@ -17,7 +17,6 @@ import numpy as np
 from foretrace.base import NotShownError
 from foretrace.cost import CostModel
 from foretrace.graph import DEVICE_KINDS, NodeKind, Phase
-from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.rearrange.new_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece
 from foretrace.whatif.rearrange.recorded_units import PieceRole
@@ -25,6 +24,7 @@ from foretrace.whatif.rearrange.structure import casts_layers, divides_layers
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, MadeWait, RecordedPiece
 from foretrace.whatif.resize.models import Models, filled, models_of, requests_of
+from foretrace.whatif.scaled import model_with
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
     Block,

@@ -12,10 +12,9 @@ from foretrace.base import NotShownError, WorkloadError, check_fits
 from foretrace.cost import CostModel
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights
-from foretrace.whatif.rearrange.check import check
+from foretrace.whatif.rearrange.check import check, rearrangement_notes
 from foretrace.whatif.rearrange.new_exchanges import Dropped, Maker, of_groups, of_layers_and_ends
 from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place, without_reductions
-from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.recompute import Recomputing
 from foretrace.whatif.rearrange.recorded_parameters import Weights, weights_of
 from foretrace.whatif.rearrange.sharding import Dividing, Gathering

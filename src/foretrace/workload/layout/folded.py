@@ -35,9 +35,8 @@ from foretrace.workload.arrange.arrange import (
     graph_of_issued,
     neutral_columns,
 )
-from foretrace.workload.layout.drafted import Drafted
+from foretrace.workload.layout.drafted import Drafted, RankTable, meetings_of_step, parties_of
 from foretrace.workload.layout.launch import Launch
-from foretrace.workload.layout.meetings import RankTable, meetings_of_step, parties_of
 from foretrace.workload.layout.tables import NUM_STREAMS, SENDS, Tables
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.schedule import Schedule

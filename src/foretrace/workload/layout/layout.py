@@ -21,10 +21,9 @@ from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.workload.blocks.block import ModelBlocks, Operator
 from foretrace.workload.blocks.recommender import blocks_of_recommender, table_operators
 from foretrace.workload.layout.closing import Optimizer, close
-from foretrace.workload.layout.drafted import Drafted, drafted
+from foretrace.workload.layout.drafted import Drafted, RankTable, drafted
 from foretrace.workload.layout.folded import Folded, LaidOut, Role, folded_graph, host_ns_of
 from foretrace.workload.layout.launch import Launch, launch_named
-from foretrace.workload.layout.meetings import RankTable
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
 from foretrace.workload.layout.sharded import GatheredChunks, Gatherings
 from foretrace.workload.layout.stage_units import Transfers, write_units

@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, ExecutionGraph, Lane, NodeKind
-from foretrace.workload.layout.meetings import RankTable
+from foretrace.workload.layout.drafted import RankTable
 from foretrace.workload.plan.plan import Group, Plan
 
 _EDGES_AT_ONCE = 4_000_000  # copies made in one go: bounds what is held besides the graph

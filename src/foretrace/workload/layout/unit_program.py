@@ -19,9 +19,9 @@ from foretrace.graph import EdgeKind
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
 from foretrace.workload.layout.closing import Closings, has_table
+from foretrace.workload.layout.drafted import RankTable
 from foretrace.workload.layout.launch import launch_named
 from foretrace.workload.layout.layout import WrittenStep
-from foretrace.workload.layout.meetings import RankTable
 from foretrace.workload.layout.piece_program import (
     PieceProgram,
     Timing,
