@@ -141,20 +141,26 @@ def _scaled_products(device: Device) -> Iterator[Shape]:
             continue
         left, right = (_tensor(device, "bf16", rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
         by_row = scaled == "row"
-        scales = [
+        left_scale, right_scale = (
             torch.ones(shape if by_row else (), device=device.kind, dtype=torch.float32)
             for shape in ((m, 1), (1, n))
-        ]
+        )
         labels: Row = {"m": m, "n": n, "k": k, "dtype": "fp8", "scaled": scaled}
 
         def forward(
             left: torch.Tensor = left,
             right: torch.Tensor = right,
-            scales: list[torch.Tensor] = scales,
+            left_scale: torch.Tensor = left_scale,
+            right_scale: torch.Tensor = right_scale,
         ) -> object:
             # No public name multiplies in 8 bits (torch 2.11).
             return torch._scaled_mm(  # noqa: SLF001
-                left, right.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=True
+                left,
+                right.t(),
+                left_scale,
+                right_scale,
+                out_dtype=torch.bfloat16,
+                use_fast_accum=True,
             )
 
         yield Shape({**labels, "kernel": "_scaled_mm"}, forward)
