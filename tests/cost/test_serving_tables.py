@@ -66,6 +66,27 @@ def test_rows_whose_load_a_table_does_not_tell_are_left_out(tmp_path: Path) -> N
     assert (found.shapes.skew.tolist(), found.shapes.width.tolist()) == ([120], [128])
 
 
+def test_times_of_grouped_products_over_several_releases_are_kinds_apart(tmp_path: Path) -> None:
+    one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "inter": 256, "tp": 2, "ep": 1}
+    told = {"dtype": "bf16", "distribution": "balanced", "framework": "trtllm"}
+    releases = "1.3.0rc10", "1.2.0rc5;1.3.0rc10", "1.2.0rc5"
+    rows = [{**one, **told, "versions": each} for each in releases]
+    # A format that one release alone has; and another library's releases are its own.
+    rows.append({**one, **told, "versions": "1.2.0rc5", "dtype": "fp8"})
+    rows.append({**one, **told, "versions": "0.19.0;0.24.0", "framework": "vllm"})
+    write(tmp_path, "moe", *rows)
+
+    found = [(each.kind, each.dtype) for each in read_tables(tmp_path)]
+
+    assert found == [
+        ("grouped", "bf16"),
+        ("grouped over releases", "bf16"),
+        ("grouped older", "bf16"),
+        ("grouped", "fp8"),
+        ("served", "bf16"),
+    ]
+
+
 def test_exchanges_are_told_by_way_and_by_kernels(tmp_path: Path) -> None:
     one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "hosts": 2, "sms": 20}
     ways = ("dispatch", "normal"), ("combine", "normal"), ("dispatch", "ll")

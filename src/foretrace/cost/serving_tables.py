@@ -6,6 +6,7 @@ with the columns of ai-dynamo/aiconfigurator's collectors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -37,6 +38,9 @@ _MOST_HEAD = 256
 _HEAD_STEP, EVEN, UNEVEN = 16, "even", "uneven"
 # Kinds of experts' kernels: grouped products by CUTLASS and DeepGEMM, and serving libraries' own.
 GROUPED, SERVED = "grouped", "served"
+# Times of grouped products are medians over the releases that a row names, whose starts differ by
+# 25 us: those of the newest release of a number format are the kind's, others are kinds apart.
+_OVER_RELEASES, _OLDER = " over releases", " older"
 # How tokens fall on ranks is what a table says where ranks are few. Beyond, one release took as
 # long as three to four times the rows that an even load leaves on a rank, the next as long as these
 # rows; and serving libraries' tables hold all tokens on every rank. Such rows are left out: what
@@ -160,6 +164,7 @@ def expert_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
 
     most = pl.col("framework").replace_strict(_MOST_RANKS, default=1)
     is_grouped = pl.col("framework") == "trtllm"
+    age = _release(frame.filter(is_grouped), is_grouped)
     blockwise = pl.when(pl.col("dtype").str.ends_with("_block")).then(pl.lit(" blockwise"))
     library = pl.when(is_grouped).then(pl.lit(GROUPED)).otherwise(pl.lit(SERVED))
     skew = pl.col("distribution").str.extract(r"([\d.]+)$").cast(pl.Float64).fill_null(0)
@@ -174,13 +179,37 @@ def expert_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
         frame,
         chips,
         model="experts",
-        kind=pl.concat_str([library, blockwise.otherwise(pl.lit(""))]),
+        kind=pl.concat_str([library, blockwise.otherwise(pl.lit("")), age]),
         shapes=lambda rows, dtype: ExpertShapes.of(columns_of_sizes(rows, *names), dtype),
         grouped_by=("hidden", "inter", "top_k", "experts", "tp", "ep"),
         family="experts {}".format,
         dtype="kept",
         needs=lambda dtype: operand_formats(dtype)[0],
     )
+
+
+def _release(grouped: pl.DataFrame, is_grouped: pl.Expr) -> pl.Expr:
+    """What a kind's name ends with: nothing where a time is of the newest release alone."""
+    import polars as pl  # on demand, as above
+
+    if "versions" not in grouped.columns:
+        return pl.lit("")
+    known: dict[str, str] = {}
+    for dtype, named in grouped.select("dtype", pl.col("versions").fill_null("")).iter_rows():
+        known[dtype] = max((known.get(dtype, ""), *named.split(";")), key=_numbers)
+    newest = pl.col("dtype").replace_strict(known, default="", return_dtype=pl.String)
+    named = pl.col("versions").fill_null(newest)
+    return (
+        pl.when(~is_grouped | (named == newest))
+        .then(pl.lit(""))
+        .when(named.str.split(";").list.contains(newest))
+        .then(pl.lit(_OVER_RELEASES))
+        .otherwise(pl.lit(_OLDER))
+    )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", release))
 
 
 def exchange_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
