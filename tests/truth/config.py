@@ -171,6 +171,9 @@ class Overheads:
 
     launch_latency_ns: int = 1_700  # end of a launch call to the start of its operation
     stream_gap_ns: int = 1_150  # end of an operation to the start of the next on its stream
+    graph_gap_ns: int = (
+        325  # the same within a CUDA graph: 445 as seen on an H200, jitter taken out
+    )
     handover_ns: int = 2_000  # end of an operation to the start of one that waits for its event
     wake_ns: int = 3_000  # end of an operation to a host call that waits for it
     queue_wake_ns: int = 1_500  # end of an operation to a launch that needed its place
@@ -189,6 +192,7 @@ class Overheads:
 NO_OVERHEADS = Overheads(
     launch_latency_ns=0,
     stream_gap_ns=0,
+    graph_gap_ns=0,
     handover_ns=0,
     wake_ns=0,
     queue_wake_ns=0,

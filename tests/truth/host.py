@@ -293,8 +293,8 @@ class Host:
         self.segment(self.costs.segment_ns)
         call = self._launch_call("cudaGraphLaunch", self.costs.launch_call_ns, stream)
         noted = self.items.calls[-1]
-        for name, family, base_ns in kernels:
-            self._device_edges(call, stream)
+        for at, (name, family, base_ns) in enumerate(kernels):
+            self._device_edges(call, stream, is_in_graph=at > 0)
             node = self._device_node(base_ns, family)
             self._note_operation(
                 Operation(
@@ -336,10 +336,11 @@ class Host:
             waits = ((blocker, self.costs.queue_wake_ns, Dependency.QUEUE),)
         return self._call(name, base_ns, waits_for=waits, stream=stream.number)
 
-    def _device_edges(self, call: int, stream: Stream) -> None:
+    def _device_edges(self, call: int, stream: Stream, *, is_in_graph: bool = False) -> None:
         self.columns.edge(call, self.costs.launch_latency_ns, Dependency.LAUNCH)
         if stream.operations:
-            self.columns.edge(stream.operations[-1], self.costs.stream_gap_ns, Dependency.STREAM)
+            gap_ns = self.costs.graph_gap_ns if is_in_graph else self.costs.stream_gap_ns
+            self.columns.edge(stream.operations[-1], gap_ns, Dependency.STREAM)
         for node in stream.pending.values():
             self.columns.edge(node, self.costs.handover_ns, Dependency.INTER_STREAM)
         stream.pending.clear()

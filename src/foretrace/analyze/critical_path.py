@@ -62,6 +62,7 @@ LAG_LABELS = {
     EdgeKind.GHOST: "unrecorded rank",
     EdgeKind.ISSUE: "collective issue",
     EdgeKind.PROGRAMMATIC: "stream order",
+    EdgeKind.GRAPH: "stream order",
     EdgeKind.STATED: "stated dependency",
 }
 

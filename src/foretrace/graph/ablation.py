@@ -29,6 +29,7 @@ _OF_DEVICE = (
     EdgeKind.WAKE,
     EdgeKind.STREAM,
     EdgeKind.PROGRAMMATIC,
+    EdgeKind.GRAPH,
     EdgeKind.INTER_STREAM,
     EdgeKind.INTER_STREAM_INFERRED,
 )

@@ -69,6 +69,7 @@ class EdgeKind(IntEnum):
     ISSUE = 11  # host call to a collective's arrival on a host worker (gloo)
     PROGRAMMATIC = 12  # same stream, next in order, begun before the one before had ended
     STATED = 13  # a file of dependencies states it, and not why (Chakra)
+    GRAPH = 14  # same stream, next in order, both launched by one CUDA graph
 
 
 class Part(IntEnum):

@@ -116,6 +116,7 @@ _ENDS: dict[EdgeKind, tuple[tuple[NodeKind, ...], tuple[NodeKind, ...]]] = {
     EdgeKind.WAKE: (_DEVICE_OUT, (NodeKind.SYNC,)),
     EdgeKind.STREAM: (_DEVICE_OUT, (*_DEVICE_IN, NodeKind.HOST_SEGMENT)),
     EdgeKind.PROGRAMMATIC: (_DEVICE_OUT, (*_DEVICE_IN, NodeKind.HOST_SEGMENT)),
+    EdgeKind.GRAPH: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.INTER_STREAM: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.INTER_STREAM_INFERRED: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.ARRIVAL: ((NodeKind.ARRIVE,), (NodeKind.HUB,)),

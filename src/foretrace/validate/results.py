@@ -150,6 +150,7 @@ EDGE_TEXT = {
     "STREAM": "next on the same stream",
     "INTER_STREAM": "stream to stream, from ids",
     "PROGRAMMATIC": "next on the stream, begun early",
+    "GRAPH": "next in the same CUDA graph",
     "INTER_STREAM_INFERRED": "stream to stream, inferred",
     "ARRIVAL": "arrival at a collective",
     "TRANSFER": "last arrival to transfer",

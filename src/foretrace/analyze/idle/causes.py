@@ -83,6 +83,7 @@ _OF_EDGE = {
     EdgeKind.INTER_STREAM: IdleCause.STREAM,
     EdgeKind.INTER_STREAM_INFERRED: IdleCause.STREAM,
     EdgeKind.PROGRAMMATIC: IdleCause.STREAM,
+    EdgeKind.GRAPH: IdleCause.STREAM,
     EdgeKind.ARRIVAL: IdleCause.COMMUNICATION,
     EdgeKind.TRANSFER: IdleCause.COMMUNICATION,
     EdgeKind.GHOST: IdleCause.UNRECORDED,

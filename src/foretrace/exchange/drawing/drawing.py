@@ -41,6 +41,7 @@ _EDGE_COLOURS = {
     EdgeKind.QUEUE: "#CC3311",
     EdgeKind.STREAM: "#117733",
     EdgeKind.PROGRAMMATIC: "#117733",
+    EdgeKind.GRAPH: "#117733",
     EdgeKind.INTER_STREAM: "#009988",
     EdgeKind.INTER_STREAM_INFERRED: "#009988",
     EdgeKind.ARRIVAL: "#EE7733",

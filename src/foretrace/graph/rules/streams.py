@@ -1,8 +1,9 @@
 """Rule 6: operations of one stream run in order, and a stream waits for another through an event.
 
 A kernel may be launched to begin while the one before it drains (programmatic dependent launch):
-it still follows that one, by a lag below zero, one constant for all. Operations that overlap by
-more (nodes of a CUDA graph side by side) do not wait for each other.
+it still follows that one, by a lag below zero, one constant for all. Kernels of one CUDA graph
+follow each other sooner than those that are launched one by one: a constant of their own.
+Operations that overlap by more (nodes of a CUDA graph side by side) do not wait for each other.
 
 With `cuda_sync` events the trace says which record a wait refers to (`operations/events.py`), and
 the edge is exact. Most traces only show that `cudaStreamWaitEvent` was called, not on which
@@ -32,7 +33,8 @@ MAX_EARLY = 0.5  # of either operation's time that a programmatic launch may ove
 def stream_edges(operations: Operations, places: Places) -> Edges:
     """Edges along every stream; operations that overlapped wait for those that had ended."""
     source, target = stream_pairs(operations)
-    kind = np.where(_is_early(operations, source, target), EdgeKind.PROGRAMMATIC, EdgeKind.STREAM)
+    kind = np.where(_is_of_graph(operations, source, target), EdgeKind.GRAPH, EdgeKind.STREAM)
+    kind = np.where(_is_early(operations, source, target), EdgeKind.PROGRAMMATIC, kind)
     return Edges(places.op(source), places.op(target), kind.astype(np.uint8))
 
 
@@ -64,10 +66,37 @@ def _is_early(operations: Operations, source: Int32s, target: Int32s) -> Bools:
     return ops.start_ns[target] < ops.end_ns[source] - ROUNDING_NS
 
 
+def _is_of_graph(operations: Operations, source: Int32s, target: Int32s) -> Bools:
+    """Pairs that one launch of a CUDA graph started."""
+    ops = operations.ops
+    is_launched = launches_graph(operations)[np.maximum(ops.launch[target], 0)]
+    is_one: Bools = (ops.launch[target] >= 0) & (ops.launch[source] == ops.launch[target])
+    return is_one & is_launched if len(is_launched) else is_one
+
+
+def launches_graph(operations: Operations) -> Bools:
+    """Calls that launch a CUDA graph; bool[items]."""
+    is_graph = np.array(["GraphLaunch" in name for name in operations.names], np.bool_)
+    found: Bools = is_graph[operations.items.name] & (operations.op_of_launch >= 0)
+    return found
+
+
 def early_samples(operations: Operations, source: Int32s, target: Int32s) -> Int64s:
     """Start of an operation less the end of the one that let it in, ns, below zero."""
     is_early = _is_early(operations, source, target)
     return (operations.ops.start_ns[target] - operations.ops.end_ns[source])[is_early]
+
+
+def graph_samples(operations: Operations, source: Int32s, target: Int32s) -> Int64s:
+    """End of an operation of a CUDA graph to start of its next on the stream, ns.
+
+    Communication is left out as in `launch_latency_samples`.
+    """
+    ops = operations.ops
+    is_sample = _is_of_graph(operations, source, target)
+    is_sample &= ~ops.is_communication[target] & ~ops.is_communication[source]
+    is_sample &= ~_is_early(operations, source, target)
+    return (ops.start_ns[target] - ops.end_ns[source])[is_sample]
 
 
 def hand_over_samples(operations: Operations, source: Int32s, target: Int32s) -> Int64s:
@@ -82,7 +111,8 @@ def hand_over_samples(operations: Operations, source: Int32s, target: Int32s) ->
     )
     is_compute = ~ops.is_communication[target] & ~ops.is_communication[source]
     gap_ns = ops.start_ns[target] - ops.end_ns[source]
-    return gap_ns[is_early & is_compute & ~_is_early(operations, source, target)]
+    is_alone = ~_is_of_graph(operations, source, target)
+    return gap_ns[is_early & is_alone & is_compute & ~_is_early(operations, source, target)]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from foretrace.base import Bools, Int64s
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.operations import Operations
+from foretrace.graph.rules.streams import launches_graph
 
 # From an operation's launch, and the end of the one before it, to its begin; graphs whose kernels
 # are all recorded (421 and 544 in two of vLLM and SGLang) have no such gap.
@@ -48,8 +49,7 @@ def unrecorded_work(
         places: numbering of the edges' ends.
     """
     ops, items = operations.ops, operations.items
-    is_graph_name = np.array(["GraphLaunch" in name for name in operations.names], np.bool_)
-    is_graph = is_graph_name[items.name] & (operations.op_of_launch >= 0)
+    is_graph = launches_graph(operations)
     launch = np.maximum(ops.launch, 0)
     of_graph = (ops.launch >= 0) & is_graph[launch]
     is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])[: len(ops)]

@@ -46,7 +46,12 @@ def unchanged(graph: ExecutionGraph) -> Arranged:
 
 
 # What a communication waited for that others then wait for; its launch is not.
-_PASSED = (EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+_PASSED = (
+    EdgeKind.STREAM,
+    EdgeKind.GRAPH,
+    EdgeKind.INTER_STREAM,
+    EdgeKind.INTER_STREAM_INFERRED,
+)
 _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 

@@ -86,7 +86,7 @@ _CALLS = (
     NodeKind.SYNC,
 )
 _MADE_ANEW = (EdgeKind.QUEUE, EdgeKind.ARRIVAL, EdgeKind.TRANSFER, EdgeKind.GHOST)
-_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC)
+_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC, EdgeKind.GRAPH)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,15 @@ import numpy as np
 
 from foretrace.analyze import Selection, fitting, selected, selection_of
 from foretrace.base import Bools, Float64s, Int64s, ScenarioError
-from foretrace.graph import DEVICE_KINDS, HOST_KINDS, EdgeKind, ExecutionGraph, NodeKind
+from foretrace.graph import (
+    DEFAULT_NS,
+    DEVICE_KINDS,
+    HOST_KINDS,
+    EdgeConstant,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+)
 from foretrace.operators import moves_nothing
 from foretrace.whatif.edits.costed import (
     BLOCK_COLUMNS,
@@ -82,7 +90,7 @@ def _counted(flags: Bools, run: Int64s) -> Int64s:
     return counted
 
 
-_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC)
+_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC, EdgeKind.GRAPH)
 _OF_LAUNCH = (*_IN_ORDER, EdgeKind.LAUNCH)  # what a later kernel of a run may wait for
 _OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
 
@@ -269,9 +277,6 @@ def _without_launches(graph: ExecutionGraph, first: Int64s, is_gone: Bools) -> I
     return into
 
 
-# From one kernel to the next of a graph: the median of 1,059 on an H200 (CUDA 13.0), of which the
-# middle 80 % are 383 to 576 ns (examples/h200, `small-graph`).
-HAND_OVER_NS = 416
 _PASSED = (NodeKind.HOST_SEGMENT, NodeKind.CALL)  # recorded into the graph, or not done at all
 
 
@@ -322,13 +327,29 @@ class CudaGraphs(WorkEdit):
         launch = launches(graph)
         is_inside = (launch >= 0) & spared[np.maximum(launch, 0)]
         handed = (graph.edge_kind == EdgeKind.STREAM) & is_inside[graph.edge_target]
-        lag_ns = np.where(handed, np.minimum(graph.lag_ns, HAND_OVER_NS), graph.lag_ns)
-        graph = replace(graph, lag_ns=lag_ns.astype(graph.lag_ns.dtype))
+        graph = _handed_over(graph, handed)
         return replace(job, arranged=replace(job.arranged, graph=graph)).lasting(spared, 0.0)
 
     def _spared(self, graph: ExecutionGraph) -> Bools:
         launched = _graphed_launches(graph, fitting(graph, self.of))
         return host_runs(graph, launched, graph.is_of(*_PASSED)).is_between
+
+
+def _handed_over(graph: ExecutionGraph, handed: Bools) -> ExecutionGraph:
+    """Chosen edges as those within a CUDA graph, whose lag is the recorded one's, else known."""
+    known = {one.kind: one for one in graph.constants}
+    stream_ns = known[EdgeKind.STREAM].lag_ns if EdgeKind.STREAM in known else 0
+    lag_ns = min(stream_ns, DEFAULT_NS[EdgeKind.GRAPH])
+    constant = known.get(EdgeKind.GRAPH)
+    if constant is None or not constant.num_samples:
+        constant = EdgeConstant(EdgeKind.GRAPH, lag_ns, 0, lag_ns, lag_ns)
+    was_graph = graph.edge_kind == EdgeKind.GRAPH
+    return replace(
+        graph,
+        edge_kind=np.where(handed, np.uint8(EdgeKind.GRAPH), graph.edge_kind),
+        lag_ns=np.where(handed | was_graph, np.int32(constant.lag_ns), graph.lag_ns),
+        constants=tuple((known | {EdgeKind.GRAPH: constant}).values()),
+    )
 
 
 def _graphed_launches(graph: ExecutionGraph, chosen: Bools) -> Bools:
