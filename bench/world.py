@@ -55,6 +55,7 @@ from foretrace.world.graph import graph_of_roles
 SCRIPTS = Path(__file__).parents[1] / "tests" / "capture" / "world" / "scripts"
 CONFIGURATIONS = {
     "ddp": ("ddp.py", {}),
+    "ddp unused": ("ddp.py", {"UNUSED": "1"}),
     "fsdp2": ("fsdp.py", {}),
     "hsdp": ("fsdp.py", {"REPLICAS": "2"}),
     "tp": ("fsdp.py", {"TP": "all"}),

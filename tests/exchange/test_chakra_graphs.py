@@ -204,7 +204,8 @@ def test_a_type_that_the_schema_does_not_name_is_no_computation(tmp_path: Path) 
         node_of(2, kind=storage, duration_micros=30),
         node_of(3, kind=storage, duration_micros=5),
         node_of(4, duration_micros=5, data_deps=[1]),
-        node_of(5, kind=9, duration_micros=2),
+        node_of(5, kind=11, duration_micros=2),
+        node_of(6, kind=10, duration_micros=3),
     )
 
     recording = chakra_recording([read_chakra(path)])
@@ -216,9 +217,11 @@ def test_a_type_that_the_schema_does_not_name_is_no_computation(tmp_path: Path) 
     assert int(simulate(graph).end_ns.max()) == 35_000
     told = " ".join(finding.text for finding in recording.findings)
     assert "2 nodes are of type 8 (storage)" in told
-    assert "1 nodes are of type 9" in told
+    assert "1 nodes are of type 11 (type 11)" in told
     (contents,) = inspect(path)
-    assert contents.events_by_category == {"comp": 2, "storage": 2, "type 9": 1}
+    assert contents.events_by_category == {
+        "comp": 2, "storage": 2, "checkpoint": 1, "type 11": 1,
+    }  # fmt: skip
     assert contents.notes[0].startswith("2 nodes are of type 8 (storage), which Chakra 1.0.0")
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 _MOST_NUMBERS = 1 << 20  # of one tensor: a mask of 1,024 by 1,024 tokens
+_COPY = "aten::copy_"
 _WITHOUT_VALUES = ("aten::empty", "aten::new_empty")
 
 
@@ -72,7 +73,11 @@ class KnownValues:
                     self._values[one] = value
                 return
         if func._schema.is_mutable and any(one in self._values for one in inputs):  # noqa: SLF001
-            self._forget(inputs)
+            copied = self.get(given[0][1]) if func.name() == _COPY else None
+            self._forget(list(tensors_in(_written(func, given[0]))))
+            if copied is not None and _is_kept(given[0][0]):
+                to = given[0][0]
+                self._values[to] = copied.to(to.dtype).expand(to.shape).clone()
 
     def _forget(self, changed: Sequence[torch.Tensor]) -> None:
         storages = {one.untyped_storage()._cdata for one in changed}  # noqa: SLF001
@@ -92,6 +97,16 @@ class KnownValues:
         if isinstance(value, list | tuple):
             return type(value)(self._real(one) for one in value)
         return value
+
+
+def _written(func: Any, args: Sequence[Any]) -> list[Any]:
+    """Arguments that an operator writes to."""
+    arguments = func._schema.arguments  # noqa: SLF001 - the only way to them
+    return [
+        value
+        for argument, value in zip(arguments, args, strict=False)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
 
 
 def _is_kept(tensor: torch.Tensor) -> bool:

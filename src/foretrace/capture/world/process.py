@@ -186,7 +186,7 @@ class WorldProcess:
             else:
                 continue
             stack.enter_context(patch.object(device_mesh.DeviceMesh, name, with_values))
-        stack.enter_context(_patched_mesh())
+        stack.enter_context(_patched_mesh(on_gpu=self.device == CUDA))
         propagator: Any = _sharding_prop.ShardingPropagator
         shapes = self._unseen(propagator._propagate_tensor_meta_non_cached)  # noqa: SLF001
         stack.enter_context(patch.object(propagator, "_propagate_tensor_meta_non_cached", shapes))
@@ -389,13 +389,13 @@ def _on_cpu(value: Any) -> Any:
 
 
 @contextmanager
-def _patched_mesh() -> Iterator[None]:
+def _patched_mesh(*, on_gpu: bool) -> Iterator[None]:
     """Meshes of a GPU are meshes of what pretends to be one."""
     made = device_mesh.init_device_mesh
 
     @functools.wraps(made)
     def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        kind = "cpu" if device_type == "cuda" and not torch.cuda.is_available() else device_type
+        kind = "cpu" if device_type == "cuda" and not on_gpu else device_type
         with _disable_current_modes():
             return made(kind, *args, **kwargs)
 

@@ -40,8 +40,8 @@ class NodeType(IntEnum):
     COMM_COLL = 7
 
 
-# Types beyond the schema's version that others propose: mlcommons/chakra, pull request 216.
-_PROPOSED = {8: "storage"}
+# Types beyond the schema's version: mlcommons/chakra, pull request 216, at 86326cd.
+_PROPOSED = {8: "storage", 9: "batch", 10: "checkpoint"}
 
 
 def kind_name(kind: int) -> str:

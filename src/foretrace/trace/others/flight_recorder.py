@@ -58,6 +58,7 @@ class FlightEntry(msgspec.Struct, frozen=True):
     input_sizes: list[list[int]] = []
     output_sizes: list[list[int]] = []
     input_dtypes: list[str] = []
+    output_dtypes: list[str] = []
     frames: list[dict[str, str | int]] = []
 
     def told(self, name: str) -> dict[str, Value]:

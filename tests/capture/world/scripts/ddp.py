@@ -12,6 +12,7 @@ width, rows = int(os.environ.get("WIDTH", "64")), int(os.environ.get("ROWS", "8"
 model = nn.parallel.DistributedDataParallel(
     nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)),
     bucket_cap_mb=0.05,
+    find_unused_parameters=os.environ.get("UNUSED") == "1",
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for _ in range(int(os.environ.get("STEPS", "4"))):
