@@ -2,13 +2,15 @@
 
     python bench/ranked.py measured RUNS.csv DESCRIPTION.toml
     python bench/ranked.py calibrated RUNS.csv DESCRIPTION.toml
+    python bench/ranked.py turned RUNS.csv DESCRIPTION.toml
     python bench/ranked.py published RUNS.csv DESCRIPTION.toml [WORD...]
 
 `measured`: plans of the same model, sequences and GPUs that somebody timed, in the order predicted
 and in that measured: Spearman's coefficient, and how much longer the plan predicted first takes
 than the best (regret). `calibrated`: the same of all rows but every tenth, to which six constants
-of the site are fitted. `published`: the plan of a row whose name has one of the words, or a preset
-of that name, in the space of all tp, pp, cp, chunks, microbatch and sharding with GPUs, batch and
+of the site are fitted. `turned`: pairs of rows of which one does more of the same work in less
+time. `published`: the plan of a row whose name has one of the words, or a preset of that name, in
+the space of all tp, pp, cp, chunks, microbatch and sharding with GPUs, batch and
 all else as there: the gap to the best found, and how many plans can be before it.
 """
 
@@ -73,6 +75,26 @@ def calibrated(path: Path, description: Path) -> None:
         for at, (run, site) in enumerate(zip(runs, sites, strict=True))
         if at % _TAUGHT
     )
+
+
+def turned(path: Path, description: Path) -> None:
+    """Rows that differ in one size alone, and say that more of it took less time."""
+    rows: dict[tuple[object, int, int], tuple[float, str]] = {}
+    for run in read_runs(path, read_description(description)):
+        if run.micro_batch and run.dp and run.hidden and run.measured_s:
+            count = run.global_batch // (run.micro_batch * run.dp)
+            plan = (run.num_gpus, run.tp, run.pp, run.dp, run.layers, count)
+            rows[plan, run.hidden, run.micro_batch] = run.measured_s, run.id
+    for what, (width, sequences) in (("sequences of a microbatch", (1, 2)), ("width", (2, 1))):
+        pairs = [
+            (more[0] / one[0], one[1], more[1])
+            for (plan, hidden, micro), one in rows.items()
+            if (more := rows.get((plan, width * hidden, sequences * micro)))
+        ]
+        short = sorted(pair for pair in pairs if pair[0] < 1)
+        print(f"twice the {what}: {len(pairs)} pairs of rows, less time in {len(short)}")
+        for ratio, less, longer in short[:1]:
+            print(f"    {longer} beside {less}: {ratio - 1:+.1%}")
 
 
 def _tell(predicted: Iterable[tuple[PublishedRun, float | None]]) -> None:
@@ -155,7 +177,7 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
 _TIME_S, _MOST_RUN = 90.0, 3_000
 
 
-_RANKED = {"measured": measured, "calibrated": calibrated}
+_RANKED = {"measured": measured, "calibrated": calibrated, "turned": turned}
 
 
 def main() -> None:
