@@ -140,7 +140,7 @@ def test_a_rank_that_was_not_recorded_can_be_the_last() -> None:
     assert found.last_rank.tolist() == [UNRECORDED_RANK]
     assert found.ranks[0].rank == UNRECORDED_RANK
     assert found.ranks[0].blame_ns == 690
-    assert found.sentences(1)[0].startswith("a rank that was not recorded makes others lose")
+    assert found.sentences(1)[0].startswith("a rank that was not recorded makes others wait")
 
 
 def test_transfers_between_two_are_nobodys_fault() -> None:

@@ -88,3 +88,15 @@ def test_nothing_is_told_without_shapes() -> None:
     bare = replace(graph, operator_signature=np.full_like(graph.operator_signature, -1))
 
     assert stragglers(simulate(bare)).work == ()
+
+
+def test_a_rank_that_is_slow_in_some_steps_and_fast_in_others_is_neither() -> None:
+    """As on cores that others use too."""
+    graph = recorded()
+    duration_ns = graph.measured_ns.astype(np.float64)
+    chosen = graph.is_device & (graph.rank == 1)
+    duration_ns[chosen] *= np.array([1.6, 0.7, 1.5, 0.8])[graph.step[chosen]]
+    found = stragglers(simulate(graph, np.rint(duration_ns).astype(np.int64)))
+
+    assert found.waiting_ns.sum() > 0
+    assert found.work == ()

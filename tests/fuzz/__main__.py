@@ -2,6 +2,7 @@
 
     python -m tests.fuzz                        2,000 inputs of every kind
     python -m tests.fuzz --kind recordings --count 10000 --seed 7
+    python -m tests.fuzz --seed 7 --first 2000 --count 4000     go on with a seed
     python -m tests.fuzz --keep found.jsonl     also write what was found, as `corpus/` keeps it
 
 A process of its own does the work, so that a crash or a hang ends one case and not the run.
@@ -29,17 +30,18 @@ from tests.fuzz.trial import good_recording, tried
 
 _SAID_EVERY = 250  # inputs
 PATIENCE_S = 240  # of the other process, whatever else runs on the machine
+_STARTING_S = 1800  # until its first input: it may have to compile
 
 
 def main() -> int:
     """Run, print what was found by place, and end with 1 if it is anything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kind", choices=(*kinds(), "all"), default="all")
-    parser.add_argument("--count", type=int, default=2_000, help="inputs of each kind")
+    parser.add_argument("--count", type=int, default=2_000, help="inputs of each kind, or the end")
     parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
     parser.add_argument("--keep", type=Path, help="write one case of every place to this file")
     parser.add_argument("--work", help=argparse.SUPPRESS)
-    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, default=0, help="input to go on from (default 0)")
     arguments = parser.parse_args()
     if arguments.work:
         work(arguments.work, arguments.seed, range(arguments.first, arguments.count))
@@ -51,7 +53,7 @@ def main() -> int:
     for kind in kinds() if arguments.kind == "all" else (arguments.kind,):
         times: Counter[tuple[str, str]] = Counter()
         num_lines, began = 0, time.monotonic()
-        for entry in results(kind, seed, arguments.count):
+        for entry in results(kind, seed, range(arguments.first, arguments.count)):
             num_lines += entry.get("lines", 0)
             if "lines" in entry and not (entry["index"] + 1) % _SAID_EVERY:
                 print(f"  {kind}: {entry['index'] + 1} inputs", flush=True)
@@ -66,7 +68,8 @@ def main() -> int:
                             file.write(json.dumps(entry) + "\n")
         seconds = time.monotonic() - began
         print(
-            f"{kind}, seed {seed}: {arguments.count} inputs, {num_lines} command lines in "
+            f"{kind}, seed {seed}: inputs {arguments.first} to {arguments.count - 1}, "
+            f"{num_lines} command lines in "
             f"{seconds:.0f} s: {sum(times.values())} faults in {len(times)} places",
             flush=True,
         )
@@ -75,9 +78,9 @@ def main() -> int:
     return bool(found)
 
 
-def results(kind: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
+def results(kind: str, seed: int, places: range) -> Iterator[dict[str, Any]]:
     """What another process says of each input; a new one goes on where one ended."""
-    first = 0
+    first, count = places.start, places.stop
     while first < count:
         command = [sys.executable, "-m", "tests.fuzz", "--work", kind, "--seed", str(seed)]
         command += ["--count", str(count), "--first", str(first)]
@@ -85,7 +88,8 @@ def results(kind: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
             assert worker.stdout is not None
             running: dict[str, Any] = {}
             while True:
-                ready, _, _ = select.select([worker.stdout], [], [], PATIENCE_S)
+                patience_s = PATIENCE_S if running else _STARTING_S
+                ready, _, _ = select.select([worker.stdout], [], [], patience_s)
                 raw = worker.stdout.readline() if ready else b""
                 if not raw:
                     worker.kill()

@@ -69,10 +69,10 @@ class Late:
         name = of_it_text(self.subject, self.subject_ns, self.waiting_ns)
         is_recorded = self.rank != UNRECORDED_RANK
         who = f"rank {self.rank}" if is_recorded else "a rank that was not recorded"
-        lost = f"{duration_text(self.waiting_ns)} of waiting"
+        lost = f"{duration_text(self.waiting_ns)} in all"
         if self.cause is IdleCause.UNRECORDED:
-            return f"{who} makes others lose {lost}: it waits for what was not recorded"
-        return f"{who} makes others lose {lost} by its {self.cause.words}{name}"
+            return f"{who} makes others wait {lost}: it waits for what was not recorded"
+        return f"{who} makes others wait {lost} by its {self.cause.words}{name}"
 
 
 @dataclass(frozen=True)

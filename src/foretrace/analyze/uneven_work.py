@@ -25,6 +25,7 @@ _LEAST_KNOWN = 0.2  # of a job's compute but attention: its forward products at 
 _PRIOR = 0.1  # squared logarithms of sizes that say as much as the guess: time as size
 _NEAR = 1.25  # times a size: what is known there says something
 _SAME = 0.02  # what equal ranks differ by
+_SURE = 2.0  # standard errors over steps that a difference must lie beyond
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,13 @@ class StepWork:
             if not rows.any() or np.isnan(self.slowness[at]):
                 continue
             more, slow = (
-                np.maximum(each[at][step[rows]], 0.0) for each in (self.more_ns, self.slow_ns)
+                np.maximum(each[at][step[rows]], 0.0) * _is_sure(ratio[at], each[at])
+                for each, ratio in ((self.more_ns, self.work), (self.slow_ns, self.slowness))
             )
             whole = np.maximum(more + slow, 1.0)
             spent_ns = waiting_ns[rows]
             parts = [round(float((spent_ns * each / whole).sum())) for each in (more, slow)]
-            is_equal = max(self.work[at], self.slowness[at]) < 1 + _SAME
-            if not sum(parts) or is_equal:
+            if not sum(parts):
                 continue
             found.append(
                 RankWork(
@@ -91,6 +92,12 @@ class StepWork:
                 )
             )
         return tuple(sorted(found, key=lambda one: -one.waiting_ns))
+
+
+def _is_sure(ratio: float, beyond_ns: Float64s) -> bool:
+    """Whether a rank differs from its equals by more than its steps do from each other."""
+    error_ns = beyond_ns.std() / np.sqrt(max(len(beyond_ns) - 1, 1))
+    return bool(ratio >= 1 + _SAME and beyond_ns.mean() > _SURE * error_ns)
 
 
 def work_waited_for(
