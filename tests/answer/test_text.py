@@ -78,6 +78,13 @@ def test_a_name_of_two_words_goes_on_on_the_next_line() -> None:
     assert {"before", "cudaStreamWaitEvent"} <= set(text.split())
 
 
+def test_headings_go_on_on_the_next_line_before_a_word_of_a_text_is_cut_in_two() -> None:
+    waits = [Column(f"wait_{at}_ns", "waiting for ranks ms", value="wait_ns") for at in range(5)]
+    told = Table.of("", [Row("ProfilerStep#13", 1_000, 0)], Column("name", "step"), *waits)
+
+    assert "ProfilerStep#13" in text_of("all of it", [told], width=75)
+
+
 def test_columns_of_nothing_and_empty_tables_are_left_out() -> None:
     assert "remark" not in text_of("line", [table(Row("a", 1, 1))])
     assert text_of("line", [table()]) == "line"

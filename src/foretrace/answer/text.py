@@ -188,11 +188,15 @@ class _Grid:
         ]
         least = [_least(table, cells_by_column, place) for place in chosen]
         lossless = [unit is not Unit.NAME for unit in units]  # goes on on the next line
+        whole = [_longest_word(cells) for cells in columns]  # else a word is cut in two
         while sum(widths) + _GAP * (len(widths) - 1) > width:
             flexible = [at for at in range(len(widths)) if widths[at] > least[at]]
             at = max(
                 flexible,
-                key=lambda at: (lossless[at] or widths[at] > _USUAL_NAME, widths[at]),
+                key=lambda at: (
+                    widths[at] > whole[at] if lossless[at] else widths[at] > _USUAL_NAME,
+                    widths[at],
+                ),
             )
             widths[at] -= 1
         return cls(heads, [list(row) for row in zip(*columns, strict=True)], units, widths)
@@ -244,6 +248,10 @@ def _least(
     if column.unit is Unit.NAME:
         natural = min(natural, name)
     elif column.unit is Unit.TEXT or (column.unit is Unit.WORD and natural > _MAX_NAME):
-        words = (len(word) for cell in cells_by_column[place] for word in cell.split())
-        natural = min(natural, _LEAST_NAME, max(_LEAST_TEXT, *words, 0))
+        longest = _longest_word(cells_by_column[place])
+        natural = min(natural, _LEAST_NAME, max(_LEAST_TEXT, longest))
     return max([natural, *map(len, column.title.split())])
+
+
+def _longest_word(cells: Sequence[str]) -> int:
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
