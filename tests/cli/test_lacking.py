@@ -48,7 +48,17 @@ def test_a_whole_run_lacks_nothing(run: Run, traces: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["breakdown", "idle", "stragglers", "operators", "critical-path", "stalls", "risk steps"],
+    [
+        "analyze",
+        "replay",
+        "breakdown",
+        "idle",
+        "stragglers",
+        "operators",
+        "critical-path",
+        "stalls",
+        "risk steps",
+    ],
 )
 def test_no_answer_is_made_of_files_without_times(run: Run, repository: Path, command: str) -> None:
     traces = repository / "examples" / "cpu-llama-tp2-dp2" / "traces"
@@ -57,4 +67,4 @@ def test_no_answer_is_made_of_files_without_times(run: Run, repository: Path, co
 
     assert done.code == 1
     assert done.out == ""
-    assert "rank0.et.json.gz says how long nothing took" in done.err
+    assert "rank0.et.json.gz has no times" in done.err

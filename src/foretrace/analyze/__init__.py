@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.operators import OperatorTable as OperatorTable
     from foretrace.analyze.operators import Unrecognised as Unrecognised
     from foretrace.analyze.operators import operators as operators
+    from foretrace.analyze.operators import operators_of_all_steps as operators_of_all_steps
     from foretrace.analyze.options import step_name as step_name
     from foretrace.analyze.path import path_time_ns as path_time_ns
     from foretrace.analyze.path import slack_ns as slack_ns

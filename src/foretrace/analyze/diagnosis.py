@@ -46,6 +46,7 @@ ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
 _TOLD_SHARE = 0.005  # of the step: a smaller loss stands in the table alone
 LEAST_SHARE = 0.02  # of the step: a smaller loss is no answer to what is wrong
+_LITTLE_SHARE = 0.1  # of the step: where less is lost in all, nothing is to be explained
 # A rank with so much of a cause's time is named; else the cause is that of all who have a part.
 _LEADING_SHARE = 0.6
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
@@ -114,7 +115,8 @@ class Cause:
     @property
     def _named(self) -> str:
         """What it is and where."""
-        slow = f", {self.factor:.2f} times as long as its equals" if self.factor > 1 else ""
+        than = "usual" if self.what == SlowKind.WHILE else "its equals"
+        slow = f", {self.factor:.2f} times as long as {than}" if self.factor > 1 else ""
         is_most = self.what == SlowKind.OPERATOR
         is_most |= bool(self.subject) and self.subject_ns > 0 and not self._is_part
         name = f" ({shortened(self.subject)})" if is_most else ""
@@ -142,6 +144,7 @@ class Diagnosis(Answer):
     causes: tuple[Cause, ...]
     step_ns: int  # the job's step time
     unexplained_ns: int  # lost per step and rank, and nothing recorded says why
+    lost_ns: int = 0  # per step and rank, idle and waiting
 
     @property
     def is_told(self) -> bool:
@@ -159,9 +162,12 @@ class Diagnosis(Answer):
         """The cause that costs most; or that none can be told, and what is largest."""
         if self.is_told:
             return self.causes[0].sentence
-        if not self.causes or self.causes[0].share < LEAST_SHARE:
-            return "cannot tell what to blame: no cause of lost time takes 2 % of the step"
-        if self.unexplained_ns >= self.causes[0].lost_ns:
+        most_ns = self.causes[0].lost_ns if self.causes else 0
+        if max(most_ns, self.unexplained_ns) < LEAST_SHARE * self.step_ns:
+            is_little = self.lost_ns < _LITTLE_SHARE * self.step_ns
+            first = "nothing stands out" if is_little else "cannot tell what to blame"
+            return f"{first}: no cause of lost time takes 2 % of the step"
+        if self.unexplained_ns >= most_ns:
             lost = duration_text(self.unexplained_ns)
             return (
                 f"cannot tell why: {lost} per step and rank are lost that nothing recorded explains"
@@ -225,7 +231,8 @@ def diagnosis(of: Timeline | Recording) -> Diagnosis:
     harmful = (one for one in told if one.lost_ns >= MIN_LOST_NS)
     causes = sorted(harmful, key=lambda one: (-one.lost_ns, one.rank))
     unexplained_ns = int(lost.duration_ns[lost.cause == IdleCause.UNEXPLAINED].sum()) // cells
-    return Diagnosis((*first, *causes), step_ns, unexplained_ns)
+    lost_ns = int(lost.duration_ns.sum()) // cells
+    return Diagnosis((*first, *causes), step_ns, unexplained_ns, lost_ns)
 
 
 def _of_hang(recording: Recording) -> tuple[Cause, ...]:

@@ -269,6 +269,17 @@ def operators(timeline: Timeline, *, step: Step = None, of: Of = None) -> Operat
     among = in_step(timeline.graph, chosen)
     if of is not None:
         among &= selected(timeline.graph, selection_of(of))
+    return _table(timeline, chosen, among)
+
+
+def operators_of_all_steps(timeline: Timeline) -> OperatorTable:
+    """What the device time of all steps together is made of."""
+    graph = timeline.graph
+    in_any = graph.step != NO_STEP
+    return _table(timeline, NO_STEP, in_any if in_any.any() else in_step(graph, NO_STEP))
+
+
+def _table(timeline: Timeline, chosen: int, among: Bools) -> OperatorTable:
     calls = calls_of(timeline, chosen, among)
     ranks = timeline.graph.ranks
     spent_ns = _time_ns(timeline, calls, ranks)

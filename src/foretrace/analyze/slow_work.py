@@ -96,8 +96,12 @@ class Compute:
         return self._told(mine, as_others_ns, is_other)
 
     def against_itself(self, rank: int) -> SlowWork | None:
-        """Whether a rank is slow for a while against its own other steps."""
-        mine = np.flatnonzero(self.timeline.graph.rank[self.places.node] == rank)
+        """Whether a rank is slow for a while against its own other steps.
+
+        What communication ran beside is left out: how much of it does differs from step to step.
+        """
+        graph, node = self.timeline.graph, self.places.node
+        mine = np.flatnonzero((graph.rank[node] == rank) & (graph.inflation[node] == 1))
         middle = middle_of(self.places.place[mine], self.took_ns[mine])
         known = middle.count >= _MIN_STEPS
         found = self._told(mine[known], middle.usual_ns[known], np.zeros(known.sum(), np.bool_))

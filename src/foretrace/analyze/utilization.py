@@ -188,7 +188,7 @@ class _Products:
         if lost > _MOST_UNTOLD:
             return f"{percent_text(100 * lost)} of the time of matrix products has no shapes"
         if chip is None:
-            return "the files name no chip: foretrace throughput --chip"
+            return "no chip was recorded: foretrace throughput --chip"
         if self.formats:
             return f"{chip.name} has no known peak in {', '.join(self.formats)}"
         return ""

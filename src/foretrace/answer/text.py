@@ -109,9 +109,9 @@ def _item(text: str, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Its lines; nothing in it steers a terminal, and no address is cut."""
-    wrapper = TextWrapper(width, first, rest)
-    wrapper.break_on_hyphens = wrapper.break_long_words = "://" not in text
+    """Its lines; nothing in it steers a terminal, and no address and no option is cut."""
+    wrapper = TextWrapper(width, first, rest, break_on_hyphens=False)
+    wrapper.break_long_words = "://" not in text
     if width < _LEAST_WHOLE:
         return wrapper.wrap(visible(text))
     whole = _BEFORE_UNIT.sub(_GLUE, visible(text))

@@ -172,7 +172,8 @@ def throughput(
     """
     basis = basis_of(subject, "throughput is told of")
     job = subject.job if isinstance(subject, Edited) else subject
-    named = None if job is None else _chip_of(job)
+    # files of hosts name the chips that stand there, whether these did the work or not
+    named = None if job is None or not job.graph.is_device.any() else _chip_of(job)
     known = named if basis.machine is None else basis.machine.chip
     return throughput_of(
         basis.baseline,

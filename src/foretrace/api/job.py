@@ -51,8 +51,9 @@ class Job:
         """
         if not self.measured.end_ns.any():
             raise TraceError(
-                f"{self.title} says how long nothing took: a graph without times has nothing to "
-                f"{doing}. Give files of a run, or `foretrace convert` it for a tool that costs it."
+                f"{self.title} has no times, as execution traces have none: there is nothing to "
+                f"{doing}. Give the profiler's files of the run; for a benchmark of it, `foretrace "
+                "bench generate`; for a tool that costs it, `foretrace convert`."
             )
 
     @cached_property

@@ -15,6 +15,7 @@ from foretrace.analyze import (
     Stillness,
     bound,
     of_no_step_ns,
+    operators_of_all_steps,
     step_name,
     step_time_ns,
 )
@@ -47,6 +48,7 @@ from foretrace.api.analyses import diagnose, throughput, what_helps
 from foretrace.api.edited import Edited, remedies
 from foretrace.api.job import Job
 from foretrace.base import ScenarioError
+from foretrace.graph import WHOLE
 
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
@@ -178,8 +180,11 @@ def _title(job: Job) -> str:
 def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[OverviewLine]:
     """Every answer of which the recording allows one."""
     replayed = job.replayed
-    split = breakdown(job, step=step)
+    split, path = breakdown(job, step=step), critical_path(replayed, step=step)
     yield from _step_lines(job, split, step)
+    if step is None and len(job.steps) > 1:
+        text = f"of {path.span.step_name}, nearest the median"
+        yield OverviewLine("step", "critical path", path.step_ns, None, text)
     stated = job.edit()
     yield from _done_lines(stated, step)
     lost = idle(job.measured, step=step)
@@ -190,12 +195,12 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     for part, part_ns in split.overall.shown().items():
         of_own = part_ns / max(split.overall.total_ns, 1)
         yield OverviewLine(BREAKDOWN, component_text(part), part_ns / num_cells, of_own)
-    table, num_ranks = operators(job, step=step), max(len(job.ranks), 1)
-    for row in table.by("class")[:_MAX_ROWS]:
-        yield OverviewLine(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
-    unknown = table.unrecognised
-    yield OverviewLine(DEVICE_TIME, "not recognised", unknown.time_ns / num_ranks, unknown.share)
-    for share in critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
+    whole = operators_of_all_steps(job.measured) if step is None else operators(job, step=step)
+    for row in whole.by("class")[:_MAX_ROWS]:
+        yield OverviewLine(DEVICE_TIME, row.kind, row.time_ns / num_cells, row.share)
+    unknown = whole.unrecognised
+    yield OverviewLine(DEVICE_TIME, "not recognised", unknown.time_ns / num_cells, unknown.share)
+    for share in path.by_class()[:_MAX_ROWS]:
         yield OverviewLine(PATH, share.label, share.time_ns, share.share)
     yield from _idle_lines(lost, num_cells)
     yield from _changes(stated)
@@ -288,6 +293,8 @@ def _step_lines(job: Job, split: Breakdown, step: str | int | None) -> Iterator[
     """The step time: measured, replayed and, if recorded, without the profiler; ranks' own."""
     names = job.steps if step is None else (step_name(step) or "",)
     which = names[0] if len(names) == 1 else f"mean of {len(names)} steps"
+    if names == (WHOLE,):
+        which = "the whole recording: it marks no steps"
     replayed_ns = step_time_ns(job.replayed, step)
     error = 100 * (replayed_ns / max(split.step_time_ns, 1) - 1)
     yield OverviewLine("step", "step time", split.step_time_ns, None, which)

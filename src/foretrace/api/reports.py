@@ -217,8 +217,10 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
         if (one := getattr(questions, name)).place is not None
     }
     found = {name: answer for name, answer in by_question.items() if answer is not None}
-    path, still = (asked(partial(one, measured, step=step)) for one in (critical_path, idle))
-    sides = {"measured": (path, still), "replayed": (found.get("critical_path"), found.get("idle"))}
+    sides = {
+        "measured": (asked(partial(critical_path, measured, step=step)), found.get("idle")),
+        "replayed": (found.get("critical_path"), asked(partial(idle, replayed, step=step))),
+    }
     devices = [name for meta in job.metas for name in meta.device_names]
     stated = job.edit()
     table, levers = found.get("operators"), found.get("sensitivity")

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from foretrace.graph.nodes import NO_NODE as NO_NODE
     from foretrace.graph.nodes import NO_STEP as NO_STEP
     from foretrace.graph.nodes import NODE_COLUMNS as NODE_COLUMNS
+    from foretrace.graph.nodes import WHOLE as WHOLE
     from foretrace.graph.nodes import Collective as Collective
     from foretrace.graph.nodes import Collectives as Collectives
     from foretrace.graph.nodes import EdgeKind as EdgeKind

@@ -21,6 +21,7 @@ from foretrace.base import Bools, CollectiveKind, Int32s, Int64s, collective_kin
 
 NO_NODE = -1
 NO_STEP = -1
+WHOLE = "trace"  # the only step of a recording without marks
 NO_COLLECTIVE = -1
 NO_LANE = -1
 NO_LAYER = -1

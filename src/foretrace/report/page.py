@@ -209,8 +209,7 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
         (150, trust_section(page.replay)),
         (160, recording_section(page.replay, page.metas, refusals=answers.refusals)),
     ]
-    of_measured = {} if measured is None else {"idle": measured}
-    for name, found in {**answers.by_question, **of_measured}.items():
+    for name, found in answers.by_question.items():
         question: Question[Any, Any, ..., Any] = getattr(questions, name)
         path = answers.path_by_title.get("measured") if name == "critical_path" else None
         section = section_of(question, found, beside=path, note=_MEASURED_PATH if path else "")

@@ -24,11 +24,11 @@ from foretrace.analyze.steps import StepTable, steps
 from foretrace.analyze.windows import step_time_ns
 from foretrace.answer import Place, question
 from foretrace.base import Bools, GraphError, Int32s, Int64s
-from foretrace.graph import NO_COLLECTIVE, NO_NODE, REPLAYED, ExecutionGraph, NodeKind, Timeline
+from foretrace.graph import MEASURED, NO_COLLECTIVE, NO_NODE, ExecutionGraph, NodeKind, Timeline
 
 
 @question(
-    REPLAYED,
+    MEASURED,
     help="Say why devices stood still or waited, and who did it.",
     doing="asking each idle moment what it waited for",
     place=Place(60, "Idle and waiting", "Idle"),
@@ -37,8 +37,8 @@ def idle(timeline: Timeline, *, step: Step = None) -> IdleCauses:
     """Why each rank was idle, or only waited for others, every nanosecond with its one cause.
 
     Args:
-        timeline: of a job, its replay, where causes are exact; in what was measured, time between
-            what should have started an operation and its start is `UNEXPLAINED`.
+        timeline: of a job, what was measured, where time between what should have started an
+            operation and its start is `UNEXPLAINED`; in its replay causes are exact.
         step: this one only, by name or number; all, if left out.
 
     Raises:

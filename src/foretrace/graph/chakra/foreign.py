@@ -20,11 +20,10 @@ from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UI
 from foretrace.graph.chakra.collectives import StatedMeetings, meetings_of
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane
-from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
+from foretrace.graph.nodes import NO_COLLECTIVE, WHOLE, EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, NamePool
 from foretrace.trace import ChakraNodes, ChakraTrace, NodeType, unknown_kinds
 
-STEP = "trace"  # a file without step marks is one step
 _COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 _MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 # Streams of a device whose file names none.
@@ -288,7 +287,7 @@ def _records(
         constants=constants,
         names=pool.names(),
         lanes=lanes,
-        step_names=(STEP,),
+        step_names=(WHOLE,),
         collectives=meetings.collectives,
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.nodes import WHOLE
 from foretrace.graph.recording import Ending
 from foretrace.trace import Category, LaneKind, Trace, step_marks
 
@@ -85,7 +86,7 @@ def step_table(marks: Sequence[StepMarks]) -> tuple[tuple[str, ...], list[dict[i
     numbers = sorted({number for rank in marks for number in rank.number.tolist()})
     position = {number: index for index, number in enumerate(numbers)}
     names = tuple(
-        "trace" if number == WHOLE_TRACE else f"ProfilerStep#{number}" for number in numbers
+        WHOLE if number == WHOLE_TRACE else f"ProfilerStep#{number}" for number in numbers
     )
     return names, [{number: position[number] for number in rank.number.tolist()} for rank in marks]
 
