@@ -194,7 +194,7 @@ def _is_other(label: str) -> bool:
 def _ratio_text(ratio: float) -> str:
     if ratio >= _MANY_TIMES:
         return f"{ratio:.3g} times as long"
-    return f"{abs(100 * (ratio - 1)):.3g} % {'longer' if ratio > 1 else 'shorter'}"
+    return f"{abs(100 * (ratio - 1)):.3g} % {'longer' if ratio > 1 else 'less time'}"
 
 
 def _short(name: str) -> str:
