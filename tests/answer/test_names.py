@@ -13,6 +13,11 @@ from foretrace.answer import short_name
         ("aten::mm", "aten::mm"),
         ("void at::native::add_kernel<float>(int, float*)", "add_kernel<float>"),
         ("void run<f(int)>(std::array<char*, 3ul>, (anonymous namespace)::x) const", "run<f(int)>"),
+        (
+            "void at::native::each<4, gpu<Mul> (Base&, Mul const&)::{lambda(int)#1}>(int, Base&)",
+            "each<4, gpu<Mul>>",
+        ),
+        ("flash_bwd_kernel<Traits<64, 128>, true, false>", "flash_bwd_kernel<...>"),
         ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
         ("void cutlass::Kernel2<cutlass_80_gemm>(cutlass_80_gemm::Params)", "cutlass_80_gemm"),
         ("cutlass_80_tensorop_f16_s16816gemm_128x64_nn_align8", "cutlass...8x64_nn_align8"),

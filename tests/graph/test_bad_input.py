@@ -190,18 +190,22 @@ def test_repeated_correlation_ids_go_to_the_launch_before_them() -> None:
     assert sorted(owners) == [(15_000, "one"), (505_000, "other")]
 
 
-def test_operations_without_a_launch_start_when_they_did() -> None:
+@pytest.mark.parametrize(
+    ("start_us", "told"),
+    [(300, "launched before the recording began"), (800, "have no recorded launch")],
+)
+def test_operations_without_a_launch_start_when_they_did(start_us: int, told: str) -> None:
     events = [
-        *(step(1, 0, 1_000), launch(10, 5, correlation=7), kernel("known", 700, 50, correlation=7)),
-        kernel("orphan", 300, 200, correlation=99),
+        *(step(1, 0, 1_100), launch(10, 5, correlation=7), kernel("known", 700, 50, correlation=7)),
+        kernel("orphan", start_us, 200, correlation=99),
     ]
 
     recording = recording_of_files([file_text(events)])
 
     replayed = simulate(recording.graph)
     (orphan,) = nodes_of(recording.graph, NodeKind.KERNEL, name="orphan")
-    assert replayed.start_ns[orphan] == recording.measured.start_ns[orphan] == 300_000
-    assert any("no recorded launch" in finding.text for finding in recording.findings)
+    assert replayed.start_ns[orphan] == recording.measured.start_ns[orphan] == 1_000 * start_us
+    assert any(told in finding.text for finding in recording.findings)
 
 
 def test_device_events_alone_keep_their_order_and_times() -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,26 @@ def test_product_reads_both_matrices_and_writes_one() -> None:
     assert work.bytes_read == 2 * (8944 * 1024 + 1024 * 2816)
     assert work.bytes_written == 2 * 8944 * 2816
     assert (work.dtype, work.is_product) == ("bf16", True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "written"),
+    [
+        ([16384, 2048], [8, 2048, 1408], 16384 * 1408),  # rows shared out
+        ([1408, 16384], [16384, 2048], 8 * 1408 * 2048),  # rows summed over: weights' gradients
+        ([8, 1408, 2048], [2048, 16384], 1408 * 16384),
+    ],
+)
+def test_groups_of_rows_are_one_product(first: list[int], second: list[int], written: int) -> None:
+    """As recorded of experts: their forward product and the two of its backward pass."""
+    text = signature((first, BF16), (second, BF16), ([8], "int"))
+    work = work_of("aten::_grouped_mm", text)
+
+    assert work is not None
+    assert work.is_product
+    assert work.flops == 2 * 16384 * 2048 * 1408
+    read = np.prod(first) + np.prod(second)
+    assert work.num_bytes == 2 * (read + written)
 
 
 def test_bias_is_read_and_does_not_count_as_arithmetic() -> None:

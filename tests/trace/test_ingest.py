@@ -31,7 +31,8 @@ def put(path: Path, info: dict[str, Any] | None = None, **event: object) -> Path
 def test_a_folder_gives_its_traces_and_counts_the_rest(tmp_path: Path) -> None:
     paths = [put(tmp_path / f"rank{rank}.json") for rank in (0, 1)]
     (tmp_path / "et.json").write_text('{"schema": "1.0.2", "nodes": []}')
-    (tmp_path / "rank0.steps.json").write_text('{"format": "foretrace-steps-1"}')
+    (tmp_path / "rank0.steps.json").write_text('{"format": "foretrace-steps-1"}')  # read with it
+    (tmp_path / "rank9.steps.json").write_text('{"format": "foretrace-steps-1"}')
     (tmp_path / "other.json").write_text('{"a": 1}')
     (tmp_path / "broken.json").write_text("")
     (tmp_path / "README.md").write_text("not looked at")
@@ -98,7 +99,13 @@ def test_a_rank_is_taken_from_the_name_where_the_file_has_none(
     (trace,) = load_traces(put(tmp_path / name))
 
     assert trace.meta.rank == rank
-    assert "does not state its rank" in trace.meta.notes[-1]
+
+
+def test_of_several_files_is_said_which_do_not_state_their_rank(tmp_path: Path) -> None:
+    traces = load_traces([put(tmp_path / f"rank{rank}.json") for rank in range(2)])
+
+    assert [trace.meta.rank for trace in traces] == [0, 1]
+    assert all("does not state its rank" in trace.meta.notes[-1] for trace in traces)
 
 
 def test_the_file_is_believed_before_its_name(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
 _TOLD_SHARE = 0.005  # of the step: a smaller loss stands in the table alone
 LEAST_SHARE = 0.02  # of the step: a smaller loss is no answer to what is wrong
-_LITTLE_SHARE = 0.1  # of the step: where less is lost in all, nothing is to be explained
+_LITTLE_SHARE = 0.05  # of the step: where less is lost in all, nothing is to be explained
 # A rank with so much of a cause's time is named; else the cause is that of all who have a part.
 _LEADING_SHARE = 0.6
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
@@ -163,10 +163,11 @@ class Diagnosis(Answer):
         if self.is_told:
             return self.causes[0].sentence
         most_ns = self.causes[0].lost_ns if self.causes else 0
+        if self.lost_ns < _LITTLE_SHARE * self.step_ns:
+            lost = percent_text(100 * self.lost_ns / self.step_ns)
+            return f"nothing stands out: all lost time together is {lost} of the step"
         if max(most_ns, self.unexplained_ns) < LEAST_SHARE * self.step_ns:
-            is_little = self.lost_ns < _LITTLE_SHARE * self.step_ns
-            first = "nothing stands out" if is_little else "cannot tell what to blame"
-            return f"{first}: no cause of lost time takes 2 % of the step"
+            return "cannot tell what to blame: no cause of lost time takes 2 % of the step"
         if self.unexplained_ns >= most_ns:
             lost = duration_text(self.unexplained_ns)
             return (

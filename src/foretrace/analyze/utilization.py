@@ -137,6 +137,7 @@ class _Products:
     is_told: Bools  # bool[kernels], its FLOPs are known
     took_ns: Int64s  # int64[kernels]
     has_shapes: bool
+    shapeless: str  # why it has none
 
     @classmethod
     def of(cls, timeline: Timeline, chip: Chip | None) -> _Products:
@@ -174,6 +175,9 @@ class _Products:
             is_told=has_work[calls.kind[kernels]],
             took_ns=timeline.duration_ns[calls.node[kernels]],
             has_shapes=any(kind.signature for kind in calls.kinds),
+            shapeless="kernels of CUDA graphs tell no shapes"
+            if any("GraphLaunch" in name for name in graph.names)
+            else "the recording has no shapes: record with record_shapes=True",
         )
 
     def untold(self, inside: Bools, chip: Chip | None) -> str:
@@ -184,7 +188,7 @@ class _Products:
             return "no matrix products were recorded"
         lost = int(self.took_ns[mine & ~self.is_told].sum()) / took_ns
         if not self.has_shapes:
-            return "the recording has no shapes: record with record_shapes=True"
+            return self.shapeless
         if lost > _MOST_UNTOLD:
             return f"{percent_text(100 * lost)} of the time of matrix products has no shapes"
         if chip is None:

@@ -26,20 +26,30 @@ _SAYS_LITTLE = re.compile(
     r"|at::native::|at::cuda::|c10::|std::|\(anonymous namespace\)::|\bdetail::"
 )
 _WRAPPER = re.compile(r"^cutlass::(?:Kernel2?|device_kernel)<([\w:]+)>$")  # what it wraps says all
+_OF_LAMBDA = re.compile(
+    r"\(anonymous namespace\)::|\([^()]*\)|::\{lambda[^{}]*\}|::operator\b| *\bconst&?(?=[ >,:]|$)"
+)
+_END, _END_OF_TEMPLATE = 2 / 3, 1 / 3  # of the room: generated names differ at their end
 
 
 def short_name(name: str, width: int) -> str:
     """A name without what says little, its middle left out if it is longer than `width`.
 
-    Return type, parameters, the namespaces that most kernels share and a class that only wraps a
-    name go; control characters are escaped. Most of the end stays, since names of generated
-    kernels differ there.
+    Return type, parameters, the namespaces that most kernels share, a class that only wraps a
+    name and what tells one lambda of a function from another go; control characters are escaped.
+    Of a template's name the begin stays before its arguments do.
     """
+    while "{lambda" in name and (told := _OF_LAMBDA.sub("", name)) != name:
+        name = told
     name = visible(_WRAPPER.sub(r"\1", " ".join(_SAYS_LITTLE.sub("", name).split())))
     if len(name) <= width:
         return name
-    tail = (width - 3) * 2 // 3
-    return f"{name[: width - 3 - tail]}...{name[-tail:]}"
+    own = name.find("<") + 1
+    room = width - 3
+    tail = int(room * _END)
+    if own:
+        tail = room - min(own, room - int(room * _END_OF_TEMPLATE))
+    return f"{name[: room - tail]}...{name[-tail:]}" if tail else f"{name[:room]}..."
 
 
 # From these on a value has three or two digits before its point and needs fewer after it.

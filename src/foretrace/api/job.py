@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # what a job that is not edited need not load
     from foretrace.whatif import Edit, Sizes
     from foretrace.workload import Model, PlanDraft
 
+_ONLY_RANK = re.compile(r"rank[-_]?\d+(\.(kineto|pt|trace|json|gz|zst))*", re.IGNORECASE)
 # Folders of these names say nothing without the one above them.
 PLAIN_NAMES = frozenset({"log", "logs", "profile", "profiles", "trace", "traces"})
 
@@ -83,9 +85,12 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The name of the folder that holds the first file, or of the file if it is alone."""
+        """The name of the folder that holds the first file, or of the file if it is alone.
+
+        A file whose name says no more than its rank is named by its folder too.
+        """
         first = self.metas[0].path.resolve()
-        if len(self.metas) == 1:
+        if len(self.metas) == 1 and not _ONLY_RANK.fullmatch(first.name):
             return first.name
         folder = first.parent
         return f"{folder.parent.name}/{folder.name}" if folder.name in PLAIN_NAMES else folder.name

@@ -49,6 +49,7 @@ from foretrace.api.edited import Edited, remedies
 from foretrace.api.job import Job
 from foretrace.base import ScenarioError
 from foretrace.graph import WHOLE
+from foretrace.whatif import profiler_cost
 
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
@@ -58,7 +59,6 @@ _WHOLE = {
     BREAKDOWN: "own step", DEVICE_TIME: "it", PATH: "its step", IDLE: "both",
 }  # fmt: skip
 _MAX_ROWS = 5
-_DISTORTING = 0.1  # of a step without the profiler: what it costs is said from here on
 _OF_NO_STEP = 0.01  # of a step: device work of no step is said from here on
 _LABEL_WIDTH = 26
 _SHORTER = {IdleCause.EDGE: "recording's ends"}
@@ -218,19 +218,11 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
 
 def _profiler_lines(job: Job, measured_ns: float) -> Iterator[OverviewLine]:
     """What the profiler itself costs, where it distorts all else."""
-    unprofiled_ns = [ns for ns in job.recording.unprofiled_step_ns.values() if ns]
-    if not unprofiled_ns:
-        return
-    without_ns = median(unprofiled_ns)
-    more = measured_ns / without_ns - 1
-    if more < _DISTORTING:
-        return
-    text = (
-        f"profiler: a step takes {duration_text(measured_ns)} with it and "
-        f"{duration_text(without_ns)} without, {percent_text(100 * more)} more: recording costs "
-        "the host time at every call, so that causes on the host are overstated"
-    )
-    yield OverviewLine("to know", "profiler", measured_ns - without_ns, more, text)
+    found = profiler_cost(job.recording, measured_ns)
+    if found is not None:
+        more = found.cost_ns / found.without_ns
+        text = f"profiler: {found.sentence}, so that causes on the host are overstated"
+        yield OverviewLine("to know", "profiler", found.cost_ns, more, text)
 
 
 def _foreign_lines(job: Job, split: Breakdown) -> Iterator[OverviewLine]:

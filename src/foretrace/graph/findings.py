@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretrace.answer import count_text, duration_text
+from foretrace.base import Bools
 from foretrace.graph.dependencies import Dependencies
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
@@ -66,12 +67,21 @@ def _of_ghosts(matches: Matches) -> Iterator[Finding]:
 def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Finding]:
     is_device = operations.is_stream[operations.ops.lane]
     num_device = int(is_device.sum())
-    num_alone = int((operations.ops.launch[is_device] == NOT_LAUNCHED).sum())
+    is_alone = is_device & (operations.ops.launch == NOT_LAUNCHED)
+    is_before = is_alone & _is_before_any_launched(operations, is_device & ~is_alone)
+    if is_before.sum() > _MANY * num_device:
+        yield Finding(
+            "launches",
+            f"{int(is_before.sum()):,} of {num_device:,} device operations had been launched "
+            "before the recording began, as where a host is ahead of its device; they run first, "
+            "as measured.",
+        )
+    num_alone = int((is_alone & ~is_before).sum())
     if num_alone:
         is_many = num_alone > _MANY * num_device
         yield Finding(
             LOST_LAUNCHES if is_many else "launches",
-            f"{num_alone} of {num_device} device operations have no recorded launch; they "
+            f"{num_alone:,} of {num_device:,} device operations have no recorded launch; they "
             "follow their stream, or start as long after their rank's start as measured.",
         )
     for op in operations.held_from_before.tolist():
@@ -88,15 +98,25 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
     if num_inferred:
         yield Finding(
             "streams",
-            f"{num_inferred} waits between streams are inferred: the trace does not say what its "
+            f"{num_inferred:,} waits between streams are inferred: the trace does not say what its "
             "stream waits wait for (it would with sync events).",
         )
     if found.queue.depth:
         yield Finding(
             "launch queue",
-            f"{int(found.queue.is_blocked.sum())} launches were held with about "
-            f"{found.queue.depth} operations pending; their waiting is simulated.",
+            f"{int(found.queue.is_blocked.sum()):,} launches were held with about "
+            f"{found.queue.depth:,} operations pending; their waiting is simulated.",
         )
+
+
+def _is_before_any_launched(operations: Operations, is_launched: Bools) -> Bools:
+    """Operations that begin before the first of their rank whose launch was recorded."""
+    ops = operations.ops
+    first_ns = np.full(len(operations.ranks), np.iinfo(np.int64).min)
+    for rank in np.unique(ops.rank[is_launched]).tolist():
+        first_ns[rank] = ops.start_ns[is_launched & (ops.rank == rank)].min()
+    found: Bools = ops.start_ns < first_ns[ops.rank]
+    return found
 
 
 def _of_unrecorded(operations: Operations, gaps: UnrecordedWork) -> Iterator[Finding]:

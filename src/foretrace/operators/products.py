@@ -69,6 +69,30 @@ def _linear(shapes: Shapes) -> Work | None:
     return _product(shapes.tensor(0), turned, shapes.tensor(2))
 
 
+def _grouped(shapes: Shapes) -> Work | None:
+    """`_grouped_mm(first, second, ends)`: of rows that groups share out, or of what they sum over.
+
+    Where each group's rows end is in the values of `ends`: all rows are taken to be in one.
+    """
+    first, second, ends = (shapes.tensor(at) for at in range(3))
+    if first is None or second is None or not first.shape or not second.shape:
+        return None
+    left, right = first.shape, second.shape
+    matrices = {len(left), len(right)} <= {2, 3} and ends is not None
+    if not matrices or left[-1] != right[-2] or (len(left) == len(right) == 3):  # noqa: PLR2004
+        return _product(first, second, None)
+    is_summed = len(left) == len(right)
+    groups = (ends.num_elements,) if is_summed and ends is not None else ()
+    out = Tensor((*groups, left[-2], right[-1]), first.dtype)
+    return moved(
+        2 * left[-2] * left[-1] * right[-1],
+        read=(first, second),
+        written=(out,),
+        dtype=first.dtype,
+        is_product=True,
+    )
+
+
 def _window(
     size: tuple[int, ...], kernel: tuple[int, ...], shapes: Shapes, *, stride: int, padding: int
 ) -> tuple[int, ...] | None:
@@ -162,6 +186,7 @@ PRODUCTS: dict[str, _Counter] = {
     "dot": _mm,
     "_scaled_mm": _mm,
     "_int_mm": _mm,
+    "_grouped_mm": _grouped,
     "addmm": _addmm,
     "_addmm_activation": _addmm,
     "baddbmm": _addmm,

@@ -14,6 +14,7 @@ from foretrace.trace import formats
 from foretrace.trace import others as others_in
 from foretrace.trace.archives import archive_of, is_archive, member_names
 from foretrace.trace.formats import AnyFormat, format_of, known_formats
+from foretrace.trace.sidecar import step_times_path
 
 # What a file is; a text says why it is nothing that is read.
 Kind: TypeAlias = AnyFormat | str | None
@@ -68,7 +69,8 @@ def discover(
     own = [path for path in own if path.name.endswith(taken.endings)] or own
     chosen = {*own, *(path for path in files if files[path])}
     found = [path for path in files if path in chosen]
-    skipped = Counter(_words(kinds[path]) for path in files if path not in chosen)
+    beside = {step_times_path(path) for path in found}  # read with them
+    skipped = Counter(_words(kinds[path]) for path in files if path not in chosen | beside)
     result = FoundFiles(taken, tuple(found), dict(skipped))
     if not found:
         what = ", ".join(repr(str(each)) for each in listed[:5]) or "nothing"

@@ -46,6 +46,8 @@ def ranked(traces: Sequence[Trace]) -> tuple[Trace, ...]:
     for trace, rank in zip(traces, known, strict=True):
         if trace.meta.rank is not None:
             complete.append(trace)
+        elif len(traces) == 1:  # of one rank nobody asks which
+            complete.append(replace(trace, meta=replace(trace.meta, rank=rank or 0)))
         elif rank is not None:
             complete.append(_as_rank(trace, rank, "its name says"))
         else:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.throughput import Throughput as Throughput
     from foretrace.whatif.throughput import throughput as throughput
     from foretrace.whatif.unprofiled import Unprofiled as Unprofiled
+    from foretrace.whatif.unprofiled import profiler_cost as profiler_cost
     from foretrace.whatif.unprofiled import unprofiled as unprofiled
 
 lazily(__name__)

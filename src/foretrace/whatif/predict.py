@@ -27,6 +27,7 @@ from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Memory, Prediction
 from foretrace.whatif.scaled import differences, model_with
 from foretrace.whatif.scenario import Scenario
+from foretrace.whatif.unprofiled import profiler_cost
 from foretrace.workload import Footprint, Transformer, schedule_of
 
 
@@ -74,8 +75,17 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
             *different,
             *last.notes,
             *check_notes([(one.edit, one.change_ns) for one in effects], last.timeline),
+            *_profiler_notes(baseline),
         ),
     )
+
+
+def _profiler_notes(baseline: Baseline) -> tuple[str, ...]:
+    """That the recorded step is longer for being recorded, where it is."""
+    found = profiler_cost(baseline.program.recording, baseline.measured_step_ns)
+    if found is None:
+        return ()
+    return (f"profiler: {found.sentence}; --without-profiler predicts steps that nobody records",)
 
 
 def effects_of(

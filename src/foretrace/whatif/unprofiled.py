@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
 from foretrace.analyze import windows
+from foretrace.answer import duration_text, percent_text
 from foretrace.base import Int64s, ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
@@ -30,7 +32,35 @@ _EVENT_KINDS = (NodeKind.OPERATOR, NodeKind.CALL, NodeKind.LAUNCH)
 # Of what one event may cost: far more than any profiler takes (1 to 100 us by our measurements).
 _MOST_NS = 1_000_000
 _MOST_TIMES = 4_096.0  # that a call may take of the quickest alike
+_DISTORTING = 0.1  # of a step without the profiler: what it costs is said from here on
 _NUM_HALVINGS = 24  # of the logarithm of that factor: to a millionth of it
+
+
+@dataclass(frozen=True)
+class ProfilerCost:
+    """How much longer a step took for being recorded."""
+
+    cost_ns: float
+    without_ns: float  # median over ranks
+
+    @property
+    def sentence(self) -> str:
+        """Both, and why."""
+        with_ns = self.without_ns + self.cost_ns
+        return (
+            f"a step takes {duration_text(with_ns)} with it and {duration_text(self.without_ns)} "
+            f"without, {percent_text(100 * self.cost_ns / self.without_ns)} more: recording costs "
+            "the host time at every call"
+        )
+
+
+def profiler_cost(recording: Recording, step_ns: float) -> ProfilerCost | None:
+    """What the profiler costs, where it distorts a step of this length; None: not, or not known."""
+    known_ns = [ns for ns in recording.unprofiled_step_ns.values() if ns]
+    without_ns = median(known_ns) if known_ns else 0
+    if not without_ns or step_ns / without_ns - 1 < _DISTORTING:
+        return None
+    return ProfilerCost(step_ns - without_ns, without_ns)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ outside operators the operator that came next; and of a stall what is known of i
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +17,7 @@ from foretrace.base import Int32s, Int64s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
 
 MAX_NAME = 80
-_ARGUMENTS = re.compile(r"<[^<>]*>|(?<=[\w>])\([^()]*\)$")  # of a template, of a call
+_NAMELESS = "(anonymous namespace)::"
 _PLAIN, _CALL, _KERNEL = 0, 1, 2  # how a name is put together
 
 
@@ -135,11 +134,21 @@ def of_it_text(name: str, subject_ns: int, lost_ns: int) -> str:
     return f"; {duration_text(subject_ns)} of it {shortened(name)}"
 
 
+def _bare(name: str) -> str:
+    """A kernel's name up to its arguments, without those of templates."""
+    found, depth = "", 0
+    for mark in name.replace(_NAMELESS, ""):
+        if mark == "(" and not depth and found[-1:].strip():
+            break
+        depth = max(depth + (mark == "<") - (mark == ">"), 0)
+        if not depth and mark not in "<>":
+            found += mark
+    return found
+
+
 def shortened(name: str) -> str:
     """A name short enough for a sentence: of a kernel without its template and arguments."""
-    bare = name
     is_kernel = name.startswith("void ") or "::" in name or "<" in name
-    while is_kernel and (inner := _ARGUMENTS.sub("", bare)) != bare:
-        bare = inner
+    bare = _bare(name) if is_kernel else name
     bare = bare.removeprefix("void ").strip() or name
     return bare if len(bare) <= MAX_NAME else bare[: MAX_NAME - 3] + "..."
