@@ -27,7 +27,9 @@ from foretrace.operators import OperatorClass, Recognised, operator_class, recog
 _ONE_KERNEL = frozenset(
     (OperatorClass.GEMM, OperatorClass.ELEMENTWISE, OperatorClass.SOFTMAX, OperatorClass.COPY)
 )
-_SEVERAL = frozenset(("cuBLAS split-K reduction", "cuBLAS epilogue", "cuBLAS dot"))
+_SEVERAL = frozenset(
+    ("cuBLAS split-K reduction", "cuBLAS epilogue", "cuBLAS dot", "grouped product arguments")
+)
 
 
 @dataclass(frozen=True)

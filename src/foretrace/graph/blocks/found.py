@@ -39,7 +39,15 @@ from foretrace.graph.blocks.passes import NO_PASS, passes_of
 from foretrace.graph.blocks.points import WorkPoints, work_points
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.graph import Finding
-from foretrace.graph.nodes import DEVICE_KINDS, NO_LAYER, NO_MICROBATCH, NodeKind, Part, Phase
+from foretrace.graph.nodes import (
+    DEVICE_KINDS,
+    NO_LAYER,
+    NO_MICROBATCH,
+    NO_STEP,
+    NodeKind,
+    Part,
+    Phase,
+)
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.scopes import Scopes
 from foretrace.graph.recording import BlockEvidence
@@ -62,14 +70,22 @@ def evidence_of(
     """
     columns = nodes.columns
     is_work: Bools = np.isin(columns["kind"], [int(kind) for kind in _WORK])
+    in_step = columns["step"] != NO_STEP
+    if in_step.any():  # what ran when the recording began is of no step
+        is_work &= in_step
     work_ns = np.where(is_work, columns["measured_ns"], 0).astype(np.int64)
     phase, part = columns["phase"], columns["part"]
     is_backward: Bools = np.isin(phase, [int(one) for one in _BACKWARDS])
     has_backward = bool((is_backward & is_work).any())
+    # of what autograd evaluates, host nodes are marked too
+    is_host = ~np.isin(columns["kind"], [int(kind) for kind in DEVICE_KINDS])
+    has_autograd = bool((is_backward & is_host).any())
     rows = [
         BlockEvidence(
             "phases",
-            "autograd and marks" if has_backward else "no backward pass",
+            ("autograd and marks" if has_autograd else "names of kernels")
+            if has_backward
+            else "no backward pass",
             is_inferred=False,
             share=_share(work_ns, phase != Phase.UNKNOWN),
         ),

@@ -11,6 +11,7 @@ it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,9 @@ from foretrace.graph.nodes import (
 )
 from foretrace.trace import NO_ID
 
+# Of kernels of a pass, by PyTorch, cuDNN, FlashAttention and Triton's compiler.
+_BACKWARD_NAME = re.compile(r"backward|bwd|dgrad|wgrad")
+_FORWARD_NAME = re.compile(r"forward|fwd")
 _ENDS = (Phase.OPTIMIZER, Phase.UNKNOWN)
 _BACKWARDS = (Phase.BACKWARD, Phase.RECOMPUTE)
 
@@ -40,6 +44,8 @@ def phases_of_points(points: WorkPoints, facts: ScopeFacts, names: Sequence[str]
     phase = facts.phase[points.scope].copy()
     is_unknown = phase == Phase.UNKNOWN
     phase[is_unknown & _is_update(points, names)] = Phase.OPTIMIZER
+    if not np.isin(phase, _BACKWARDS).any():
+        phase = _by_names(points, phase, names)
     is_backward = np.isin(phase, _BACKWARDS)
     phase[(phase == Phase.UNKNOWN) & _is_backward_lane(points, phase)] = Phase.BACKWARD
     has_sequence = facts.sequence[points.scope] != NO_ID
@@ -56,6 +62,29 @@ def phases_of_points(points: WorkPoints, facts: ScopeFacts, names: Sequence[str]
     is_input = (phase == Phase.UNKNOWN) & _is_input_copy(points, names)
     phase[is_input] = Phase.DATA
     return _from_neighbours(points, phase, segment)
+
+
+def _by_names(points: WorkPoints, phase: UInt8s, names: Sequence[str]) -> UInt8s:
+    """Phases where names of kernels alone tell a backward pass, else as they are.
+
+    So it is in CUDA graphs, and in files of profilers that know no framework. From one kernel of
+    a backward pass to the next all is backward; what else lies before the last one is forward.
+    """
+    said = np.full(len(names), Phase.UNKNOWN, np.uint8)
+    for index in used_positions(points.name, len(names)).tolist():
+        if _BACKWARD_NAME.search(names[index].lower()):
+            said[index] = Phase.BACKWARD
+        elif _FORWARD_NAME.search(names[index].lower()):
+            said[index] = Phase.FORWARD
+    told = np.where(phase == Phase.UNKNOWN, said[points.name], Phase.UNKNOWN)
+    before, after = neighbours(_segments(points), told != Phase.UNKNOWN)
+    padded = np.append(told, np.uint8(Phase.UNKNOWN))
+    is_between = (padded[before] == Phase.BACKWARD) & (padded[after] == Phase.BACKWARD)
+    segment = _segments(points)
+    is_free = _is_before_last(segment, told == Phase.BACKWARD) & (phase == Phase.UNKNOWN)
+    return np.where(is_free, np.where(is_between, Phase.BACKWARD, Phase.FORWARD), phase).astype(
+        np.uint8
+    )
 
 
 def _segments(points: WorkPoints) -> Int64s:

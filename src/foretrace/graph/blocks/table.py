@@ -30,6 +30,7 @@ from foretrace.graph.nodes import (
     DEVICE_KINDS,
     NO_LAYER,
     NO_MICROBATCH,
+    NO_STEP,
     NodeKind,
     Part,
     Phase,
@@ -78,8 +79,18 @@ class Blocks(Answer):
     @property
     def share_assigned(self) -> float:
         """Of all work, the share whose part and phase are known; 0 to 1."""
-        is_known = (self.part != Part.UNKNOWN) & (self.phase != Phase.UNKNOWN)
-        return float(self.work_ns[is_known].sum() / max(int(self.work_ns.sum()), 1))
+        is_known = (self.part != Part.UNKNOWN) & (self.phase != Phase.UNKNOWN) & self.is_inside
+        return float(self.work_ns[is_known].sum() / self._total_ns)
+
+    @cached_property
+    def is_inside(self) -> Bools:
+        """Rows of steps; all of a recording without steps."""
+        inside: Bools = self.step != NO_STEP
+        return inside if inside.any() else ~inside
+
+    @property
+    def _total_ns(self) -> int:
+        return max(int(self.work_ns[self.is_inside].sum()), 1)
 
     @property
     def headline(self) -> str:
@@ -156,13 +167,13 @@ class Blocks(Answer):
 
     def _mean_ns(self, rows: Bools) -> float:
         """Work of these rows, mean over the ranks and steps that have any of them."""
+        rows = rows & self.is_inside
         cells = set(zip(self.rank[rows].tolist(), self.step[rows].tolist(), strict=True))
         return float(self.work_ns[rows].sum()) / max(len(cells), 1)
 
     def _parts_table(self) -> Table:
         """Parts and phases of every kind of rank."""
-        groups = self._ranks_alike()
-        total_ns = max(int(self.work_ns.sum()), 1)
+        groups, total_ns = self._ranks_alike(), self._total_ns
         items = [
             _PartRow(self, ranks, phase, part, total_ns)
             for ranks in groups
@@ -184,7 +195,7 @@ class Blocks(Answer):
         )
 
     def _pairs(self, ranks: tuple[int, ...]) -> list[tuple[int, int]]:
-        inside = np.isin(self.rank, ranks)
+        inside = np.isin(self.rank, ranks) & self.is_inside
         return sorted(
             set(zip(self.phase[inside].tolist(), self.part[inside].tolist(), strict=True))
         )
@@ -193,7 +204,7 @@ class Blocks(Answer):
         """Ranks that have the same blocks, whatever these take."""
         by_kind: dict[frozenset[tuple[int, ...]], list[int]] = {}
         for rank in np.unique(self.rank).tolist():
-            rows = np.flatnonzero((self.rank == rank) & (self.work_ns > 0))
+            rows = np.flatnonzero((self.rank == rank) & (self.work_ns > 0) & self.is_inside)
             columns = (self.part, self.phase, self.layer, self.microbatch)
             kind = frozenset(zip(*(column[rows].tolist() for column in columns), strict=True))
             by_kind.setdefault(kind, []).append(rank)
@@ -215,12 +226,12 @@ class _PartRow:
         """Whose rows these are."""
         found = self.blocks
         is_own = (found.phase == self.phase) & (found.part == self.part)
-        return np.flatnonzero(is_own & np.isin(found.rank, self.ranks))
+        return np.flatnonzero(is_own & np.isin(found.rank, self.ranks) & found.is_inside)
 
     @property
     def _times(self) -> int:
         found = self.blocks
-        busy = np.isin(found.rank, self.ranks) & (found.work_ns > 0)
+        busy = np.isin(found.rank, self.ranks) & (found.work_ns > 0) & found.is_inside
         return len(self.ranks) * (len(np.unique(found.step[busy])) or 1)
 
     @property

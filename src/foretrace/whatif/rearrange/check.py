@@ -344,6 +344,12 @@ def _check_layers(
             "no layers were found in the recording, so none can be added, left out or given to "
             "other stages: name them in a blocks file (see `inspect --blocks`)"
         )
+    if not unit_index.has_units:
+        raise NotShownError(
+            "the recorded layers are launched as one, as CUDA graphs are, so none can be added, "
+            "left out or given to other stages: record without graphs, and predict with "
+            "--cuda-graphs all"
+        )
     stated = before.sizes.layers
     if stated is not None and stated != unit_index.num_layers:
         raise ScenarioError(
