@@ -15,9 +15,9 @@ from foretrace.answer import short_name
         ("void run<f(int)>(std::array<char*, 3ul>, (anonymous namespace)::x) const", "run<f(int)>"),
         (
             "void at::native::each<4, gpu<Mul> (Base&, Mul const&)::{lambda(int)#1}>(int, Base&)",
-            "each<4, gpu<Mul>>",
+            "each<4, gpu<Mul> >",
         ),
-        ("flash_bwd_kernel<Traits<64, 128>, true, false>", "flash_bwd_kernel<...>"),
+        ("flash_bwd_kernel<Traits<64, 128>, true, false>", "flash_bwd_kern... false>"),
         ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
         ("void cutlass::Kernel2<cutlass_80_gemm>(cutlass_80_gemm::Params)", "cutlass_80_gemm"),
         ("cutlass_80_tensorop_f16_s16816gemm_128x64_nn_align8", "cutlass...8x64_nn_align8"),
