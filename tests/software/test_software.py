@@ -120,6 +120,16 @@ def test_a_source_learns_nothing_from_itself() -> None:
     assert found == pytest.approx(np.exp(np.mean(np.log(others))))
 
 
+def test_a_format_that_a_library_never_ran_is_carried_from_one_that_it_did() -> None:
+    def apart(name: str) -> float:
+        return _products(name, "Hopper") / _products(name, "Hopper", of="fp8")
+
+    found = _products("megatron", "Hopper", "dgxc")
+
+    known = _products("megatron", "Hopper", "dgxc", of="fp8")
+    assert found == pytest.approx(known * (apart("jax") * apart("fsdp-eager")) ** 0.5)
+
+
 def test_an_architecture_that_nobody_ran_takes_the_one_before() -> None:
     assert _products("megatron", "Blackwell Ultra") == _products("megatron", "Blackwell")
     assert _products("megatron", "Volta") == 1.0

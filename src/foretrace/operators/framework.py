@@ -43,7 +43,8 @@ _EXACT = {
     "_reshape_copy permute_copy transpose_copy t_copy as_strided_copy view_copy unfold_backward",
     OperatorClass.REDUCTION: "sum mean max min amax amin prod any all argmax argmin norm std var "
     "var_mean std_mean cumsum cumprod logsumexp linalg_vector_norm nansum count_nonzero aminmax "
-    "max_pool2d avg_pool2d max_pool1d avg_pool1d max_pool3d cummax median logcumsumexp trace dist",
+    "max_pool2d avg_pool2d max_pool1d avg_pool1d max_pool3d cummax median logcumsumexp trace dist "
+    "_quantize_rows",
     OperatorClass.INDEXING: "gather scatter scatter_add index index_put _index_put_impl_ index_add "
     "index_copy index_fill masked_select masked_scatter sort argsort topk unique unique2 _unique2 "
     "nonzero bincount searchsorted bucketize take put take_along_dim index_reduce scatter_reduce "

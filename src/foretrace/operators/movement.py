@@ -81,7 +81,7 @@ def _copy(shapes: Shapes) -> Work | None:
 
 
 def _quantised(shapes: Shapes) -> Work | None:
-    """`_quantize_both(to, to, from)`."""
+    """`_quantize_both(to, to, from)`, `_quantize_rows(to, from)`."""
     *copies, source = shapes.single
     return moved(0, read=(source,), written=tuple(copies), dtype=source.dtype)
 
@@ -251,7 +251,7 @@ def _optimizer(operations: int, written: int) -> Callable[[Shapes], Work | None]
 
 MOVEMENTS: dict[str, Callable[[Shapes], Work | None]] = {
     **dict.fromkeys(("copy", "copy_"), _copy),
-    "_quantize_both": _quantised,
+    **dict.fromkeys(("_quantize_both", "_quantize_rows"), _quantised),
     **dict.fromkeys(("clone", "contiguous", "to", "_to_copy"), _clone),
     **dict.fromkeys(("fill", "fill_", "zero", "zero_"), _fill),
     **dict.fromkeys(("bernoulli", "uniform", "normal", "random", "exponential"), _fill),

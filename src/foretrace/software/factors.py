@@ -5,21 +5,22 @@ source: products take longer in steps than alone, or less long, by a factor that
 software and number format more than on chips (libraries, real numbers at the power limit;
 benchmarks of eight and four bits quantise their operands, which libraries join with other
 kernels). Classes whose products one library issues (PyTorch's, with a compiler around it or not)
-share what their sources taught, whose geometric mean counts; of a library that nobody ran on an
-architecture the mean over other libraries, then the mean over all on the architecture before: what
-sets a library apart on one chip says little of the next. A source can be left out, so that its
-runs are predicted by what the others taught.
+share what their sources taught, whose geometric mean counts. Of a library that nobody ran in a
+format on an architecture: its factor in another format there, times what sets the formats apart in
+other libraries; else the mean over other libraries, then the mean over all on the architecture
+before: what sets a library apart on one chip says little of the next. A source can be left out, so
+that its runs are predicted by what the others taught.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
 from foretrace.base import SIXTEEN_BITS
-from foretrace.software.software import Learned, TrainingSoftware, load_software, software_names
+from foretrace.software.software import TrainingSoftware, load_software, software_names
 
 # How families of products begin, by the units that work on their numbers.
 PRODUCTS_BY_FORMAT = {
@@ -64,28 +65,46 @@ def _learned_factor(library: str, architecture: str, asked: tuple[str, frozenset
         asked: the products' format, and sources that are left out.
     """
     dtype, without = asked
-
-    def of(entries: Iterable[Learned]) -> float | None:
-        return _mean(
-            one.products
-            for one in entries
-            if one.architecture == architecture
-            and one.format == dtype
-            and one.runs_of not in without
-        )
-
-    taught: dict[str, list[Learned]] = {}
-    for each in _classes():
-        taught.setdefault(each.library, []).extend(each.learned)
-    by_library = {name: of(entries) for name, entries in taught.items()}
+    by_format = {one: _by_library(architecture, one, without) for one in PRODUCTS_BY_FORMAT}
+    by_library = by_format.pop(dtype)
     own = by_library.get(library)
+    if own is None:
+        own = _of_other_formats(library, by_library, by_format.values())
+    if own is None:
+        own = _mean(by_library.values())
     if own is not None:
         return own
-    others = _mean(factor for factor in by_library.values() if factor is not None)
-    if others is not None:
-        return others
     older = _OLDER.get(architecture)
     return 1.0 if older is None else _learned_factor("", older, asked)
+
+
+def _of_other_formats(
+    library: str, asked: Mapping[str, float], others: Iterable[Mapping[str, float]]
+) -> float | None:
+    """What a library does in another format, times what sets the formats apart in libraries.
+
+    Args:
+        library: without a factor in the format that is asked for.
+        asked: factors by library in that format.
+        others: the same in other formats, on the same chips.
+    """
+    carried = []
+    for known in others:
+        apart = _mean(asked[name] / known[name] for name in asked.keys() & known.keys())
+        if apart is not None and library in known:
+            carried.append(known[library] * apart)
+    return _mean(carried)
+
+
+def _by_library(architecture: str, dtype: str, without: frozenset[str]) -> dict[str, float]:
+    """Factors of products in a format on an architecture, by who issues them."""
+    taught: dict[str, list[float]] = {}
+    for each in _classes():
+        for one in each.learned:
+            is_asked = (one.architecture, one.format) == (architecture, dtype)
+            if is_asked and one.runs_of not in without:
+                taught.setdefault(each.library, []).append(one.products)
+    return {name: found for name, each in taught.items() if (found := _mean(each)) is not None}
 
 
 def _mean(factors: Iterable[float]) -> float | None:

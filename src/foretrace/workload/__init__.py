@@ -183,6 +183,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import Overlap as Overlap
     from foretrace.workload.plan.plan import Plan as Plan
     from foretrace.workload.plan.plan import Precision as Precision
+    from foretrace.workload.plan.plan import Scales as Scales
     from foretrace.workload.plan.plan import Sharding as Sharding
     from foretrace.workload.plan.plan import chunk_layers as chunk_layers
     from foretrace.workload.plan.plan import plan_of_layer as plan_of_layer

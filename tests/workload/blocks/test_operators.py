@@ -17,13 +17,16 @@ from foretrace.workload import (
     Plan,
     Precision,
     Recompute,
+    Scales,
     Sharding,
+    Transformer,
     blocks_of_model,
     load_model,
     optimizer_block,
 )
 from tests.workload.blocks.counting import (
     distinct,
+    exchanges,
     first_layer,
     moved_bytes,
     operators,
@@ -249,6 +252,56 @@ def test_scales_that_are_measured_cost_a_reading_of_every_operand() -> None:
     weights = 4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336
     assert difference == pytest.approx(2 * (inputs + weights), rel=1e-4)
     assert all(operation_of(one.name, one.signature).model for one in operators(looked))
+
+
+def test_scales_of_rows_quantise_both_sides_of_what_was_gathered_whole() -> None:
+    by_rows = Precision(products="fp8", scales=Scales.ROW)
+    plan = Plan(
+        sequence=2048,
+        tensor=4,
+        sequence_parallel=True,
+        sharding=Sharding.ZERO3,
+        precision=by_rows,
+    )
+    wide = replace(plan, precision=replace(by_rows, wide_weight_gradients=True))
+    layer, other = first_layer(LLAMA, plan), first_layer(LLAMA, wide)
+
+    gathered = exchanges(layer.forward)[0]
+    own = next(one for one in operators(layer.forward) if one.label.startswith("input of qkv"))
+    assert gathered.num_bytes == 2048 * 4096 * 2  # in 16 bits
+    assert own.label == "input of qkv projection quantised by rows"
+    shapes = parsed_shapes(own.signature)
+    assert shapes is not None
+    assert [one.shape for one in shapes.single] == [(2048, 4096)] * 2
+    found = labels(layer.backward)
+    for what in ("input", "gradient"):
+        assert f"{what} of qkv projection transposed" in found
+        assert f"{what} of qkv projection quantised by columns" in found
+    assert "qkv projection weight quantised by columns" in found
+    assert not any("largest" in one for one in labels(layer.forward))
+    assert all(operation_of(one.name, one.signature).model for one in operators(layer.backward))
+    assert dtype_of(layer.backward, "qkv projection weight gradient") == "fp8"
+    assert dtype_of(other.backward, "qkv projection weight gradient") == "bf16"
+    assert not any("by columns" in one for one in labels(other.backward))
+
+
+def test_scaled_rotations_and_clamps_are_kernels_of_their_own_where_nothing_joins_them() -> None:
+    model = transformer("gpt-oss-20b")
+    apart = Implementation(fuses_scaled_rotary=False)
+
+    def found(model: Transformer, implementation: Implementation) -> list[str]:
+        layer = first_layer(model, Plan(sequence=2048, implementation=implementation))
+        return [*labels(layer.forward), *labels(layer.backward)]
+
+    here, captured = found(model, apart), found(model, replace(apart, launch="graph"))
+
+    assert here.count("query rotation: times cosines") == 2
+    assert "query rotation" not in here
+    assert here.count("clamped gate") == here.count("clamped gate gradient") == 1
+    assert "query rotation: sum" in captured  # no graph changes what is run
+    assert not any("clamped" in one for one in captured)
+    assert "query rotation" in found(model, Implementation())
+    assert "query rotation" in found(LLAMA, apart)
 
 
 def test_autocast_casts_activations_and_weights_and_their_gradients_back() -> None:

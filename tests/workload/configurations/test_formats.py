@@ -217,6 +217,42 @@ def test_torchtitan_batch_and_copies_follow_from_the_ranks() -> None:
     assert plan.implementation.selective == "operators"  # what torchtitan does
 
 
+@pytest.mark.parametrize(
+    ("text", "scales", "is_wide", "parameters"),
+    [
+        ("", "tensor", False, "bf16"),
+        ("enable_fsdp_float8_all_gather = true", "tensor", False, "fp8"),
+        ('recipe_name = "rowwise"', "row", False, "bf16"),
+        ('recipe_name = "rowwise_with_gw_hp"', "row", True, "bf16"),
+    ],
+)
+def test_recipes_of_float8_are_read(text: str, scales: str, is_wide: bool, parameters: str) -> None:
+    written = f"{TORCHTITAN}\n[quantize.linear.float8]\n{text}\n"
+    precision = draft_of_configuration(read_configuration(written)).plan().precision
+
+    assert (precision.scales, precision.wide_weight_gradients) == (scales, is_wide)
+    assert precision.parameters == parameters
+
+
+def test_float8_in_a_model_of_torchtitan_scales_rows(tmp_path: Path) -> None:
+    made = "model_registry('8B', converters=[Float8LinearConverter.Config(filter_fqns=['x'])])"
+    path = tmp_path / "config.py"
+    path.write_text(
+        "def model_registry(flavor, converters=()):\n"
+        "    return ModelSpec(name='llama3', flavor=flavor)\n"
+        f"def large() -> Trainer.Config:\n    return Trainer.Config(model_spec={made})\n"
+    )
+    precision = draft_of_configuration(read_configuration(f"{path}:large")).plan().precision
+
+    assert (precision.products, precision.scales) == ("fp8", "row")
+
+
+def test_an_unknown_recipe_of_float8_is_named() -> None:
+    written = f'{TORCHTITAN}\n[quantize.linear.float8]\nrecipe_name = "columnwise"\n'
+    with pytest.raises(WorkloadError, match="'columnwise', which has no counterpart: expected"):
+        read_configuration(written)
+
+
 def test_python_of_torchtitan_is_read_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "config.py"
     path.write_text(TORCHTITAN_PYTHON)

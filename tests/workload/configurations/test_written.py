@@ -17,6 +17,7 @@ from foretrace.workload import (
     Precision,
     Recompute,
     RecomputeModule,
+    Scales,
     Sharding,
     Transformer,
     complete,
@@ -126,6 +127,8 @@ def fsdp_plans(draw: st.DrawFn, software: str) -> Plan:
     data = draw(st.sampled_from((2, 4, 8)))
     level = draw(st.sampled_from(("none", "zero3") if is_titan else tuple(Sharding)))
     half = draw(st.sampled_from(("bf16", "fp32") if is_titan else ("bf16", "fp16")))
+    is_narrow = is_titan and half == "bf16" and draw(st.booleans())
+    scales = draw(st.sampled_from(Scales)) if is_narrow else Scales.TENSOR
     titan = Implementation(
         fuses_residuals=True,
         fuses_projections=False,
@@ -134,6 +137,7 @@ def fsdp_plans(draw: st.DrawFn, software: str) -> Plan:
         copies_shards=True,
         selective="operators",
         stops_recompute_early=True,
+        measures_scales=is_narrow and scales is Scales.TENSOR,
         launch=draw(st.sampled_from(("compiled", "eager"))),
     )
     micro = draw(POWERS)
@@ -151,7 +155,9 @@ def fsdp_plans(draw: st.DrawFn, software: str) -> Plan:
         else None,
         recompute=draw(st.sampled_from(Recompute)) if is_titan else Recompute.NONE,
         precision=Precision(
-            products=half,
+            products="fp8" if is_narrow else half,
+            scales=scales,
+            wide_weight_gradients=scales is Scales.ROW and draw(st.booleans()),
             activations=half,
             parameters=half,
             gradients="fp32",

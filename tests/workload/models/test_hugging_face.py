@@ -151,6 +151,7 @@ CONFIGS: dict[str, dict[str, object]] = {
         "num_hidden_layers": 36,
         "num_key_value_heads": 8,
         "num_local_experts": 128,
+        "rope_scaling": {"rope_type": "yarn", "factor": 32.0},
         "sliding_window": 128,
         "vocab_size": 201088,
     },

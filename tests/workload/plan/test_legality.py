@@ -14,6 +14,8 @@ from foretrace.workload import (
     ContextExchange,
     Model,
     Plan,
+    Precision,
+    Scales,
     Sharding,
     TableSharding,
     check_plan,
@@ -51,6 +53,19 @@ def test_the_plan_of_llama_3_is_legal_on_as_many_ranks_or_more() -> None:
         ({"tensor": 0}, "tp is 0: it has to be at least 1"),
         ({"contiguous": -1}, "contiguous is -1: it has to be at least 1"),
         ({"order": (Axis.TENSOR,) * 4}, "order is ['tp', 'tp', 'tp', 'tp']: it has to name each"),
+        (
+            {"precision": Precision(scales=Scales.ROW)},
+            "precision.scales is 'row' and products take bf16: scales of rows are for fp8",
+        ),
+        (
+            {"precision": Precision(products="fp8", scales=Scales.ROW, parameters="fp8")},
+            "only weights with one scale can be; set precision.parameters to bf16",
+        ),
+        (
+            {"precision": Precision(products="fp8", wide_weight_gradients=True)},
+            "precision.wide_weight_gradients needs precision.scales 'row'",
+        ),
+        ({"precision": Precision(products="fp8", scales=Scales.ROW)}, None),
         ({"tensor": 48}, "tp 48 does not divide 128 heads: tp 32 would"),
         ({"tensor": 128}, None),  # 16 ranks hold each of 8 kv heads; 53,248 = 128 x 416
         ({"data": 65}, "tp 8 x cp 1 x dp 65 x pp 16 = 8,320 ranks, and there are 8,192: dp 64"),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from foretrace.base import known_format
 from foretrace.operators import Tensor
-from foretrace.workload.blocks.signatures import FUSED, QUANTISED, OperatorCall, array, call, turned
+from foretrace.workload.blocks.signatures import (
+    FUSED,
+    QUANTISED,
+    QUANTISED_ROWS,
+    OperatorCall,
+    array,
+    call,
+    turned,
+)
 
 Shape = tuple[int, ...]
 
@@ -78,6 +86,11 @@ def quantised(shape: tuple[int, int], source: str, to: str) -> OperatorCall:
     if not known_format(to).whole_bytes:
         copies = [array(shape, "fp8")]  # two of half a byte each take as much
     return call(QUANTISED, *copies, array(shape, source))
+
+
+def quantised_rows(shape: tuple[int, int], source: str, to: str) -> OperatorCall:
+    """A matrix in a narrow format with a scale for each row, as products along its rows read it."""
+    return call(QUANTISED_ROWS, array(shape, to), array(shape, source))
 
 
 def turned_copy(shape: tuple[int, int], dtype: str) -> OperatorCall:

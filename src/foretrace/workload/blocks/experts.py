@@ -31,10 +31,13 @@ from foretrace.workload.blocks.linear import (
     accumulation,
     columns,
     quantising,
+    quantising_again,
     rows_divided,
+    weight_cast,
+    weight_cast_again,
     weight_gradient,
 )
-from foretrace.workload.blocks.pointwise import activation_step
+from foretrace.workload.blocks.pointwise import activation_step, clamp_step
 from foretrace.workload.blocks.setting import Setting, divided
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.blocks.steps import Step, operator, within
@@ -71,6 +74,7 @@ def feed_forward_steps(
     down = Weight(f"{prefix}down projection", own, hidden, said.has_bias, AdaptedModule.DOWN)
     return [
         columns(setting, weights),
+        clamp_step(setting, setting.tokens, own),
         activation_step(setting, setting.tokens, own, is_gated=said.is_gated),
         rows_divided(setting, down, is_last=is_last),
     ]
@@ -285,10 +289,11 @@ def _grouped(load: Load) -> list[Step]:
     said, hidden = setting.model.feed_forward, setting.model.hidden
     own = divided(experts.width, setting.expert_tensor, "columns of an expert", "etp")
     gate = 2 if said.is_gated else 1
+    clamp = clamp_step(setting, load.total, own)
     activation = activation_step(setting, load.total, own, is_gated=said.is_gated)
     return [
         _products(load, "experts' up projection", (gate * own, hidden)),
-        *within(RecomputeModule.EXPERT_ACTIVATION, [activation]),
+        *within(RecomputeModule.EXPERT_ACTIVATION, [clamp, activation]),
         _products(load, "experts' down projection", (hidden, own)),
         *([_biases(load)] if said.has_bias and not _is_captured(load) else []),
     ]
@@ -330,22 +335,21 @@ def _biases(load: Load) -> Step:
 def _products(load: Load, label: str, shape: tuple[int, int]) -> Step:
     outputs, inputs = shape
     setting = load.setting
-    dtype, precision = setting.multiplied, setting.plan.precision
-    forward: list[Operator] = []
-    gradients: list[Operator] = []
-    weights: list[Operator] = []
+    dtype = setting.multiplied
     # Rows of all experts are quantised at once.
-    forward += quantising(setting, f"input of {label}", (load.total, inputs))
-    gradients += quantising(setting, f"gradient of {label}", (load.total, outputs))
+    read = f"input of {label}", (load.total, inputs)
+    given = f"gradient of {label}", (load.total, outputs)
+    forward = [*quantising(setting, *read)]
+    gradients = [*quantising(setting, *given)]
+    weights = [*quantising_again(setting, *read), *quantising_again(setting, *given)]
     for count, rows in _groups(load):
         matrix = (count * outputs, inputs)
-        if setting.casts_weights:
-            one = cast(matrix, precision.parameters, dtype)
-            forward.append(operator(f"cast of {label}", one))
+        forward += weight_cast(setting, label, matrix)
+        gradients += weight_cast_again(setting, label, matrix)
         forward.append(operator(label, batched_product(count, (rows, outputs, inputs), dtype)))
         one = batched_product(count, (rows, inputs, outputs), dtype)
         gradients.append(operator(f"{label}, input gradient", one))
-        one = batched_product(count, (outputs, inputs, rows), dtype)
+        one = batched_product(count, (outputs, inputs, rows), setting.multiplied_for_weights)
         weights.append(operator(f"{label}, weight gradient", one, is_weight_gradient=True))
         if setting.accumulates and not setting.plan.implementation.fuses_gradients:
             weights.append(accumulation(setting, label, matrix))

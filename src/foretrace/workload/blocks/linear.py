@@ -14,6 +14,7 @@ from foretrace.workload.blocks.calls import (
     product,
     product_with_bias,
     quantised,
+    quantised_rows,
     row_sum,
     turned_copy,
 )
@@ -35,6 +36,11 @@ class Weight:
     has_bias: bool = False
     module: AdaptedModule | None = None  # that an adapter may stand beside
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As it is stored."""
+        return self.outputs, self.inputs
+
 
 @dataclass(frozen=True)
 class _Products:
@@ -51,7 +57,8 @@ class _Products:
         share = self._share(Turn.FORWARD)
         found = [*self._quantised("input", (rows // share, self.weights[0].inputs))]
         for weight in self.weights:
-            found.extend(self._cast(weight))
+            if self._is_quantised:
+                found.extend(weight_cast(self.setting, weight.label, weight.shape))
             make = product_with_bias if weight.has_bias and self.adds_bias else product
             found.append(
                 operator(weight.label, make(rows, weight.outputs, weight.inputs, self.dtype))
@@ -65,6 +72,8 @@ class _Products:
         for at, weight in enumerate(self.weights):
             share = self._share(Turn.INPUT_GRADIENT)
             found.extend(self._quantised("gradient", (self.rows // share, weight.outputs)))
+            if self._is_quantised:
+                found.extend(weight_cast_again(self.setting, weight.label, weight.shape))
             one = product(self.rows, weight.inputs, weight.outputs, self.dtype)
             found.append(operator(f"{weight.label} input gradient", one))
             if at:
@@ -75,28 +84,26 @@ class _Products:
         return tuple(found)
 
     def weight_gradients(self) -> tuple[Operator, ...]:
-        found = [*self._turned()]
+        found = [*self._turned(), *self._other_sides()]
         for weight in self.weights:
             # Adapters' first: what they multiply is waited for by the first one.
             for half in adapter_halves(self.setting, weight):
                 own = weight_gradient(self.setting, half, self.rows, self.setting.made)
                 found.extend(replace(one, is_of_adapter=True) for one in own)
         for weight in self.weights:
-            found.extend(weight_gradient(self.setting, weight, self.rows, self.dtype))
+            dtype = self.setting.multiplied_for_weights if self._is_quantised else self.dtype
+            found.extend(weight_gradient(self.setting, weight, self.rows, dtype))
         return tuple(found)
 
-    def _cast(self, weight: Weight) -> tuple[Operator, ...]:
-        setting = self.setting
-        if not setting.casts_weights or self.dtype != setting.multiplied:
-            return ()
-        shape = (weight.outputs, weight.inputs)
-        one = cast(shape, setting.plan.precision.parameters, setting.multiplied)
-        measured = _measured(setting, f"weight of {weight.label}", shape)
-        return (*measured, operator(f"cast of {weight.label} weight", one))
+    @property
+    def _is_quantised(self) -> bool:
+        """Whether operands have the format of the plan's products."""
+        return self.dtype == self.setting.multiplied
 
     def _share(self, turn: Turn) -> int:
         """Among how many ranks the tokens lie that are quantised before they are gathered."""
-        return self.setting.plan.tensor if self.gathered is turn else 1
+        is_whole = self.gathered is not turn or self.setting.plan.precision.scales_rows
+        return 1 if is_whole else self.setting.plan.tensor
 
     def _turned(self) -> tuple[Operator, ...]:
         """What was gathered with one scale, transposed; blocks' scales are gathered both ways.
@@ -114,17 +121,90 @@ class _Products:
         return (operator(label, one, is_weight_gradient=True),)
 
     def _quantised(self, what: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
-        if self.dtype != self.setting.multiplied:
+        if not self._is_quantised:
             return ()
         return quantising(self.setting, f"{what} of {self.weights[0].label}", shape)
 
+    def _other_sides(self) -> tuple[Operator, ...]:
+        """Of the input, and of every gradient."""
+        if not self._is_quantised:
+            return ()
+        setting, first = self.setting, self.weights[0]
+        found = [*quantising_again(setting, f"input of {first.label}", (self.rows, first.inputs))]
+        for weight in self.weights:
+            shape = (self.rows, weight.outputs)
+            found.extend(quantising_again(setting, f"gradient of {weight.label}", shape))
+        return tuple(found)
+
 
 def quantising(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
-    """An operand becomes one of eight bits or fewer, once for all products of it."""
+    """An operand becomes one of eight bits or fewer: of blocks or as a whole for all products.
+
+    With a scale for each row it is for the products along its rows alone.
+    """
     if not setting.is_quantised:
         return ()
+    if setting.plan.precision.scales_rows:
+        by_rows = quantised_rows(shape, setting.made, setting.multiplied)
+        return (operator(f"{label} quantised by rows", by_rows),)
     one = quantised(shape, setting.made, setting.multiplied)
     return (*_measured(setting, label, shape), operator(f"{label} quantised", one))
+
+
+def quantising_again(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+    """What has a scale for each row, quantised along its columns for a weight's gradient.
+
+    A compiler cannot find a column's largest number while it turns the matrix: two kernels.
+
+    Source:
+        pytorch/ao, torchao/testing/training/roofline_utils.py, recipe "rowwise".
+    """
+    precision = setting.plan.precision
+    if not precision.scales_rows or precision.wide_weight_gradients:
+        return ()
+    return _by_columns(setting, label, shape, setting.made, is_weight_gradient=True)
+
+
+def weight_cast(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+    """A weight of outputs x inputs in the products' format, where it is not kept in that."""
+    if not setting.casts_weights:
+        return ()
+    precision = setting.plan.precision
+    if precision.scales_rows:
+        one = quantised_rows(shape, precision.parameters, setting.multiplied)
+    else:
+        one = cast(shape, precision.parameters, setting.multiplied)
+    measured = _measured(setting, f"weight of {label}", shape)
+    return (*measured, operator(f"cast of {label} weight", one))
+
+
+def weight_cast_again(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+    """The same weight for its input's gradient; beside wide gradients it has one scale there."""
+    precision = setting.plan.precision
+    if not setting.casts_weights or not precision.scales_rows:
+        return ()
+    what = f"{label} weight"
+    if precision.wide_weight_gradients:
+        one = cast(shape, precision.parameters, setting.multiplied)
+        return (operator(f"cast of {what} by one scale", one),)
+    return _by_columns(setting, what, shape, precision.parameters)
+
+
+def _by_columns(
+    setting: Setting,
+    label: str,
+    shape: tuple[int, int],
+    source: str,
+    *,
+    is_weight_gradient: bool = False,
+) -> tuple[Operator, ...]:
+    rows, columns = shape
+    turned = turned_copy(shape, source)
+    one = quantised_rows((columns, rows), source, setting.multiplied)
+    return (
+        operator(f"{label} transposed", turned, is_weight_gradient=is_weight_gradient),
+        operator(f"{label} quantised by columns", one, is_weight_gradient=is_weight_gradient),
+    )
 
 
 def _measured(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
@@ -138,8 +218,9 @@ def _measured(setting: Setting, label: str, shape: tuple[int, int]) -> tuple[Ope
 
 def _is_scaled_whole(setting: Setting, dtype: str) -> bool:
     """Whether operands are quantised with one scale for all of their numbers."""
-    is_narrow = setting.is_quantised and dtype == setting.multiplied
-    return is_narrow and not known_format(dtype).scale_bytes
+    if not setting.is_quantised or setting.plan.precision.scales_rows:
+        return False
+    return dtype == setting.multiplied and not known_format(dtype).scale_bytes
 
 
 def adapter_halves(setting: Setting, weight: Weight) -> tuple[Weight, ...]:

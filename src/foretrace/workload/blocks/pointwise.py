@@ -18,6 +18,7 @@ from foretrace.workload.blocks.calls import (
     norm_backward,
     row_sum,
     scaled_rows,
+    zeros,
 )
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import OperatorCall, array, call, num_bytes
@@ -210,6 +211,35 @@ def soft_cap_step(setting: Setting, label: str, shape: tuple[int, ...]) -> Step:
     )
 
 
+def clamp_step(setting: Setting, rows: int, width: int) -> Step:
+    """Halves of what a gate takes are kept within limits and joined again, before its kernel.
+
+    A compiler joins that with the gate; so do kernels that a captured graph launches.
+
+    Source:
+        NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_geglu.py,
+        `weighted_bias_quick_geglu_impl`; `ScaledClampedQGeGLU` of Transformer Engine for graphs.
+    """
+    if not setting.model.feed_forward.is_clamped or setting.plan.implementation.launch != "eager":
+        return Step()
+    dtype = setting.made
+    half = array((rows, width), dtype, (2 * width, 1))
+    whole = array((rows, 2 * width), dtype)
+    within = call("aten::clamp", half)
+    gradient = call("aten::mul", half, half)  # by 0 or 1
+    joined = call("aten::copy_", whole, whole, "False")
+    return Step(
+        (
+            *(operator(f"clamped {what}", within) for what in ("gate", "up")),
+            operator("gate and up joined", joined),
+        ),
+        (
+            *(operator(f"clamped {what} gradient", gradient) for what in ("gate", "up")),
+            operator("gate and up gradients joined", joined),
+        ),
+    )
+
+
 def _sum(setting: Setting, rows: int, width: int) -> OperatorCall:
     return elementwise("aten::add", (rows, width), setting.kept, reads=2)
 
@@ -257,6 +287,9 @@ def rotary_step(
     """
     heads, size = sizes
     shape, dtype = (rows, heads, size), setting.made
+    is_scaled = setting.model.attention.scales_rotary
+    if is_scaled and not setting.plan.implementation.fuses_scaled_rotary:
+        return _rotation_in_halves(setting, label, shape)
     if setting.plan.implementation.fuses_rotary:
         one = operator(label, fused(shape, dtype, reads=1))
         return Step((one,), (one,))
@@ -275,3 +308,40 @@ def rotary_step(
     conjugate = operator(f"{label}: angles turned back", call("aten::clone", angles))
     at = len(items) - (2 if dtype != _WIDE else 1)
     return Step(tuple(items), (*items[:at], conjugate, *items[at:]))
+
+
+def _rotation_in_halves(setting: Setting, label: str, shape: tuple[int, int, int]) -> Step:
+    """As real numbers, one kernel for each operator; views of halves cost nothing.
+
+    Source:
+        NVIDIA/Megatron-LM, megatron/core/models/common/embeddings/rope_utils.py,
+        `_apply_rotary_pos_emb_bshd`, which stands in where Transformer Engine's kernel cannot
+        scale; derivatives.yaml of PyTorch.
+    """
+    rows, heads, size = shape
+    dtype = setting.made
+    turned = call("aten::mul", array(shape, dtype), array((rows, 1, size), dtype))
+    negated = elementwise("aten::neg", (rows, heads, size // 2), dtype)
+    joined = call("aten::copy_", array(shape, dtype), array(shape, dtype), "False")
+    total = elementwise("aten::add", shape, dtype, reads=2)
+    forward = (
+        ("times cosines", turned),
+        ("half negated", negated),
+        ("halves joined", joined),
+        ("times sines", turned),
+        ("sum", total),
+        ("joined with the rest", joined),
+    )
+    backward = (
+        ("times cosines", turned),
+        ("times sines", turned),
+        ("half negated", negated),
+        ("halves joined", joined),
+        ("sum of gradients", total),
+        ("gradient of the rest", zeros(shape, dtype)),
+        ("sum with the rest", total),
+    )
+    return Step(
+        tuple(operator(f"{label}: {what}", one) for what, one in forward),
+        tuple(operator(f"{label}: {what}", one) for what, one in backward),
+    )

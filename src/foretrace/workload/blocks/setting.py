@@ -56,6 +56,11 @@ class Setting:
         return self.plan.precision.products
 
     @property
+    def multiplied_for_weights(self) -> str:
+        """Number format of the operands that give weights' gradients in layers."""
+        return self.plan.precision.weight_gradient_products
+
+    @property
     def is_quantised(self) -> bool:
         """Whether products take eight bits or fewer."""
         return self.plan.precision.is_quantised

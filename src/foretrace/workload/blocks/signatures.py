@@ -14,6 +14,9 @@ from foretrace.operators import Tensor
 FUSED = "aten::_fused_elementwise"
 # Another one: a matrix becomes one of a narrow format, and its transposed copy, in one kernel.
 QUANTISED = "aten::_quantize_both"
+# And one that reads each row of a matrix, finds its largest number, and writes it in a narrow
+# format with a scale of its own.
+QUANTISED_ROWS = "aten::_quantize_rows"
 
 
 class OperatorCall(NamedTuple):

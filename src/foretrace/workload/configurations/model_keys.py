@@ -69,6 +69,8 @@ def _seldom(model: Transformer) -> dict[str, object]:
         "attention.norm_over_heads": (attention.norms_all_heads, attention.norms_all_heads),
         "attention.rotary_size": (attention.rotary_size, attention.rotary_size > 0),
         "attention.soft_cap": (attention.has_soft_cap, attention.has_soft_cap),
+        "attention.scaled_rotary": (attention.scales_rotary, attention.scales_rotary),
+        "feed_forward.clamped": (model.feed_forward.is_clamped, model.feed_forward.is_clamped),
     }
     found: dict[str, object] = {key: value for key, (value, is_said) in said.items() if is_said}
     layers_with = {

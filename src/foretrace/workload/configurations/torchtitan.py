@@ -197,15 +197,53 @@ def _write_recompute(fields: Fields) -> Values:
     return {"activation_checkpoint.mode": str(fields["recompute"])}
 
 
-def _converters(given: Settings) -> str:
-    """Names of what replaces products, in one text."""
-    written = given.values.get("model.converters", given.values.get("model_spec.(with).converters"))
-    made = [one.get(CALLED, "") if isinstance(one, dict) else one for one in written or ()]
-    return " ".join(map(str, made)).lower()
+# Whose are those of products of eight bits, newest first; `_FLOAT8` is how they are written.
+_FLOAT8 = "quantize.linear.float8"
+_FLOAT8_PLACES = (_FLOAT8, "quantize.dense.float8", "float8")
+_GATHERED = "enable_fsdp_float8_all_gather"
+_RECIPE = "recipe_name"
+# Converters are arguments of a model since April 2026, when "rowwise" became the default.
+_OF_MODEL = ("model_spec.(with).converters", "model_spec.(with).quantization")
+_OF_TRAINER = ("model.converters", "model_converters.converters")
+_RECIPES: dict[str, Fields] = {
+    "tensorwise": {"precision.scales": "tensor", "precision.wide_weight_gradients": False},
+    "rowwise": {"precision.scales": "row", "precision.wide_weight_gradients": False},
+    "rowwise_with_gw_hp": {"precision.scales": "row", "precision.wide_weight_gradients": True},
+}
+
+
+def _converters(given: Settings) -> list[Any]:
+    """What replaces products: names, or records of what makes it."""
+    written = next(
+        (given.values[key] for key in (*_OF_TRAINER, *_OF_MODEL) if key in given.values), ()
+    )
+    return list(written) if isinstance(written, list | tuple) else []
+
+
+def _float8(given: Settings) -> tuple[str, bool]:
+    """The recipe of products of eight bits, and whether weights are gathered in eight."""
+    told = [
+        (given.word(f"{place}.{_RECIPE}"), given.flag(f"{place}.{_GATHERED}"))
+        for place in _FLOAT8_PLACES
+    ]
+    told += [
+        (str(one.get(_RECIPE) or ""), one.get(_GATHERED) is True)
+        for one in _converters(given)
+        if isinstance(one, dict) and "float8linear" in str(one.get(CALLED, "")).lower()
+    ]
+    usual = "rowwise" if any(key in given.values for key in _OF_MODEL) else "tensorwise"
+    recipe = next((word for word, _ in told if word), usual)
+    if recipe not in _RECIPES:
+        raise WorkloadError(
+            f"'{_RECIPE}' of float8 in {given.where} is {recipe!r}, which has no counterpart: "
+            f"expected is one of {', '.join(_RECIPES)}; set it to one of these, or leave it out"
+        )
+    return recipe, any(flag for _, flag in told)
 
 
 def _read_precision(given: Settings) -> Fields:
-    names = _converters(given)
+    made = [one.get(CALLED, "") if isinstance(one, dict) else one for one in _converters(given)]
+    names = " ".join(map(str, made)).lower()
     half = "fp32" if given.word("training.mixed_precision_param") == "float32" else "bf16"
     products = half
     for word, found in (("nvfp4", "nvfp4"), ("mx", "mxfp8"), ("float8", "fp8")):
@@ -214,17 +252,15 @@ def _read_precision(given: Settings) -> Fields:
             break
     if given.flag("float8.enable_float8_linear"):
         products = "fp8"
-    gathered = any(
-        given.flag(f"{place}.enable_fsdp_float8_all_gather")
-        for place in ("quantize.linear.float8", "float8")
-    )
+    recipe, gathered = _float8(given) if products == "fp8" else ("tensorwise", False)
     return {
+        **_RECIPES[recipe],
         "precision.products": products,
         "precision.activations": half,
-        "precision.parameters": "fp8" if gathered and products == "fp8" else half,
+        "precision.parameters": "fp8" if gathered else half,
         "precision.gradients": "fp32",
         "precision.reduced": _reduced(given),
-        "implementation.measures_scales": products == "fp8",
+        "implementation.measures_scales": products == "fp8" and recipe == "tensorwise",
     }
 
 
@@ -239,7 +275,10 @@ def _write_precision(fields: Fields) -> Values:
     if fields["precision.products"] in kinds:
         found["model.converters"] = [kinds[fields["precision.products"]]]
     if fields["precision.parameters"] == "fp8":
-        found["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
+        found[f"{_FLOAT8}.{_GATHERED}"] = True
+    if fields["precision.scales"] == "row":
+        is_wide = fields["precision.wide_weight_gradients"]
+        found[f"{_FLOAT8}.{_RECIPE}"] = "rowwise_with_gw_hp" if is_wide else "rowwise"
     if fields["precision.activations"] == "fp32":
         found["training.mixed_precision_param"] = "float32"
     if fields["precision.reduced"] == "bf16":
@@ -295,8 +334,8 @@ ROWS = (
     ),
     row(
         "model.converters training.mixed_precision_param training.mixed_precision_reduce "
-        "float8.enable_float8_linear quantize.linear.float8.enable_fsdp_float8_all_gather "
-        "float8.enable_fsdp_float8_all_gather",
+        "float8.enable_float8_linear "
+        + " ".join(f"{place}.{name}" for place in _FLOAT8_PLACES for name in (_GATHERED, _RECIPE)),
         _read_precision,
         _write_precision,
     ),

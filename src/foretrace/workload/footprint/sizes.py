@@ -71,7 +71,9 @@ def sizes_of(model: Transformer, plan: Plan, software: Software) -> KeptSizes:
     rank = Setting(model, plan)
     activation = format_bytes(plan.precision.activations)
     product = format_bytes(plan.precision.products)
-    is_quantized = software.keeps_quantized and product < activation
+    precision = plan.precision
+    is_needed_whole = precision.scales_rows or precision.wide_weight_gradients
+    is_quantized = software.keeps_quantized and product < activation and not is_needed_whole
     return KeptSizes(
         rank,
         input_tokens=rank.own_tokens if software.regathers_inputs else rank.tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -85,6 +86,22 @@ class HuggingFaceConfig:
                 "expected"
             )
         return float(value)
+
+    def rotary_factor(self) -> float:
+        """By how much longer what is turned becomes: YaRN's attention factor, 1 without.
+
+        Source:
+            huggingface/transformers, modeling_rope_utils.py, `_compute_yarn_parameters`.
+        """
+        nested = (self.values.get(name) for name in ("rope_parameters", "rope_scaling"))
+        said = next((one for one in nested if isinstance(one, Mapping)), {})
+        if said.get("rope_type", said.get("type")) != "yarn":
+            return 1.0
+        stated, longer = said.get("attention_factor"), said.get("factor", 1)
+        if isinstance(stated, int | float):
+            return float(stated)
+        is_longer = isinstance(longer, int | float) and longer > 1
+        return 0.1 * math.log(longer) + 1 if is_longer else 1.0
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Whether a key is true."""

@@ -200,9 +200,10 @@ def _gpt_oss(config: HuggingFaceConfig) -> Tables:
         "input_bias": has_bias,
         "output_bias": has_bias,
         "sinks": True,
+        "scaled_rotary": config.rotary_factor() != 1,
         **_windows(config, _every(config, 2)),
     }
-    tables["feed_forward"]["bias"] = True
+    tables["feed_forward"] |= {"bias": True, "clamped": True}
     tables["experts"] = {
         "count": config.count("num_local_experts"),
         "active": config.count("num_experts_per_tok"),

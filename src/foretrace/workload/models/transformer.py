@@ -167,6 +167,8 @@ class ModelAttention:
     norms_all_heads: bool = False  # that norm is over all heads at once, with a scale each: OLMo 2
     rotary_size: int = 0  # so many numbers of a head are turned by positions; 0: all
     has_soft_cap: bool = False  # scores go through a tangent: Gemma 2
+    # What positions turn is longer by a factor too: YaRN's, arXiv:2309.00071, section 3.4.
+    scales_rotary: bool = False
     layers: tuple[int, ...] | None = None  # that have it; `None`: all
 
     @property
@@ -187,6 +189,7 @@ class FeedForward:
     width: int  # 0: no layer is dense
     is_gated: bool
     has_bias: bool
+    is_clamped: bool = False  # what the gate takes is kept within limits: gpt-oss
     layers: tuple[int, ...] | None = None  # that have it; `None`: all without experts
 
 

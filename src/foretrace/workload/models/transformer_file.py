@@ -65,6 +65,7 @@ ATTENTION_FIELDS = (
     EntryField(
         "rotary_size", EntryKind.COUNT, "numbers of a head that positions turn; all unless stated"
     ),
+    EntryField("scaled_rotary", EntryKind.FLAG, "what positions turn is longer by a factor too"),
     EntryField("value_size", EntryKind.COUNT, "latent attention: numbers of a head's value"),
     _LAYERS,
 )
@@ -72,6 +73,7 @@ FEED_FORWARD_FIELDS = (
     EntryField("width", EntryKind.COUNT, "numbers inside of a dense layer"),
     EntryField("gated", EntryKind.FLAG, "three matrices, not two"),
     EntryField("bias", EntryKind.FLAG, "biases, of experts too"),
+    EntryField("clamped", EntryKind.FLAG, "what the gate takes is kept within limits"),
     _LAYERS,
 )
 EXPERT_FIELDS = (
@@ -152,6 +154,7 @@ def read_transformer(document: Document) -> Transformer:
             file["feed_forward"].count("width"),
             is_gated=file["feed_forward"].flag("gated"),
             has_bias=file["feed_forward"].flag("bias"),
+            is_clamped=file["feed_forward"].flag("clamped"),
             layers=_layers_with(file, "feed_forward"),
         ),
         experts=_experts(file, file["experts"]) if has_experts else None,
@@ -201,6 +204,7 @@ def _attention(file: ModelFile) -> ModelAttention:
         norms_all_heads=found.flag("norm_over_heads"),
         rotary_size=0 if latent is not None or rotary == size else rotary,
         has_soft_cap=found.flag("soft_cap"),
+        scales_rotary=found.flag("scaled_rotary"),
         layers=_layers_with(file, "attention"),
     )
 

@@ -34,6 +34,8 @@ from foretrace.workload.plan.plan import (
     Copies,
     Group,
     Plan,
+    Precision,
+    Scales,
     Sharding,
     chunk_layers,
     plan_of_layer,
@@ -202,7 +204,28 @@ def run_problems(plan: Plan) -> Iterator[str]:
             f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
             "choose zero1, zero2 or zero3, or leave the ranks out"
         )
+    yield from _of_scales(plan.precision)
     yield from _of_local_steps(plan)
+
+
+def _of_scales(precision: Precision) -> Iterator[str]:
+    """Whether there are operands whose rows could have scales of their own."""
+    if precision.scales is Scales.ROW and not precision.scales_rows:
+        yield (
+            f"precision.scales is 'row' and products take {precision.products}: scales of rows "
+            "are for fp8; leave them out"
+        )
+    elif precision.scales_rows and precision.parameters == precision.products:
+        yield (
+            f"parameters are gathered in {precision.products} and precision.scales is 'row': only "
+            "weights with one scale can be; set precision.parameters to bf16, or scales to "
+            "'tensor'"
+        )
+    if precision.wide_weight_gradients and not precision.scales_rows:
+        yield (
+            "precision.wide_weight_gradients needs precision.scales 'row' and products of fp8: "
+            "leave it out"
+        )
 
 
 def _of_local_steps(plan: Plan) -> Iterator[str]:

@@ -62,11 +62,24 @@ class ContextExchange(StrEnum):
     ALL_TO_ALL = "all-to-all"
 
 
+class Scales(StrEnum):
+    """What one scale of an operand of eight bits is for, where its format has no blocks."""
+
+    TENSOR = "tensor"  # all of its numbers: the same copy does for every product, turned
+    # Numbers that are summed up together: a row of the left operand, a column of the right one.
+    # Products of the backward pass sum along the other side and quantise anew.
+    ROW = "row"  # torchao's "rowwise"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Precision:
     """Number formats, called as in `foretrace.machine`."""
 
     products: str = "bf16"  # inputs of products: bf16, fp16, fp8, mxfp8, nvfp4, fp32, tf32
+    scales: Scales = Scales.TENSOR
+    # Weights' gradients are products of operands that were not quantised: torchao's
+    # "rowwise_with_gw_hp".
+    wide_weight_gradients: bool = False
     activations: str = "bf16"  # what is kept and sent between operators
     # What gated activations read, as it is kept for the backward pass; `None`: as activations.
     gate_inputs: str | None = None
@@ -97,10 +110,24 @@ class Precision:
     def sent_operands(self) -> str:
         """Of tokens that are gathered to be multiplied: quantised first, then sent.
 
+        Not where scales are of rows: other products need the tokens' other side.
+
         Source:
-            NVIDIA/TransformerEngine, transformer_engine/pytorch/module/linear.py.
+            NVIDIA/TransformerEngine, transformer_engine/pytorch/module/linear.py;
+            pytorch/torchtitan, torchtitan/components/quantization/float8.md.
         """
-        return self.products if self.is_quantised else self.made
+        return self.products if self.is_quantised and not self.scales_rows else self.made
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether operands are quantised along each of their sides, with a scale for each row."""
+        is_whole = self.is_quantised and not known_format(self.products).scale_bytes
+        return is_whole and self.scales is Scales.ROW
+
+    @property
+    def weight_gradient_products(self) -> str:
+        """Of operands of products that give weights' gradients."""
+        return self.made if self.wide_weight_gradients else self.products
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +138,7 @@ class Implementation:
     fuses_norms: bool = True
     fuses_activations: bool = True  # SwiGLU, GELU with its bias
     fuses_rotary: bool = True
+    fuses_scaled_rotary: bool = True  # also where what is turned is longer by a factor
     fuses_loss: bool = True  # cross entropy in one pass, in parallel over tensor ranks
     fuses_residuals: bool = False  # bias, dropout and residual sum in one kernel
     fuses_optimizer: bool = True
