@@ -73,6 +73,7 @@ class PlainEngine:
         self.num_blocks = blocks - 1
         self.most_used = 0
         self.num_steps = 0
+        self.batch = list[Request]()  # a static one's that have not begun
 
     def run(self) -> None:
         now, current = 0, list[Part]()
@@ -101,7 +102,11 @@ class PlainEngine:
 
     def schedule(self, now: int) -> list[Part]:
         left, parts = self.engine.max_num_batched_tokens, list[Part]()
-        had_running, preempts = bool(self.running), False
+        preempts = False
+        if not self.running:
+            again = sum(one.preempted > 0 for one in self.waiting)
+            fresh = [one for one in self.waiting if one.preempted == 0]
+            self.batch = fresh[: max(self.engine.max_num_seqs - again, 0)]
         for one in list(self.running):
             if one not in self.running or left <= 0:
                 continue
@@ -119,7 +124,7 @@ class PlainEngine:
             self.allocate(one, one.computed + tokens)
             parts.append(self.part(one, tokens))
             left -= tokens
-        if not preempts and not (self.engine.is_static and had_running):
+        if not preempts:
             parts += self.admitted(now, left)
         self.most_used = max(self.most_used, self.num_blocks - len(self.free))
         return parts
@@ -129,6 +134,8 @@ class PlainEngine:
         while self.waiting and left > 0 and len(self.running) < self.engine.max_num_seqs:
             one = self.waiting[0]
             if one.in_flight:
+                break
+            if self.engine.is_static and one.preempted == 0 and one not in self.batch:
                 break
             size = self.engine.block_size
             known = [block for block in one.known if self.holder.get(block) is one]
@@ -142,6 +149,7 @@ class PlainEngine:
                 break
             end = one.total if self.engine.scheduler_reserve_full_isl else computed + tokens
             if -(-end // size) > len(self.free):
+                self.batch = []
                 break
             self.waiting.popleft()
             self.running.append(one)

@@ -109,10 +109,10 @@ def test_a_file_that_is_none(text: str, tmp_path: Path) -> None:
 
 
 def test_batching_is_stated_and_what_has_no_effect_is_named() -> None:
-    flat = engine_of({"model": "llama3.1-8b", "batching": "static", "quantization": "fp8"})
+    flat = engine_of({"model": "llama3.1-8b", "batching": "static", "swap_space": 4})
 
     assert flat.is_static
-    assert flat.unused == ("quantization",)
+    assert flat.unused == ("swap_space",)
     assert not engine_of({"batching": "continuous"}).is_static
     with pytest.raises(WorkloadError, match="batching of engine is 'dynamic': expected"):
         engine_of({"batching": "dynamic"})

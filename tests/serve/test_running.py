@@ -188,3 +188,31 @@ def test_what_can_never_be_served_is_named(engine: Engine, words: str) -> None:
 
     with pytest.raises(WorkloadError, match=words):
         engine_run(requests, engine, constant_step(1), blocks=2)
+
+
+def test_a_static_batch_is_what_waits_whatever_steps_its_prompts_take() -> None:
+    # Five wait when the first batch begins, of which four may run; the sixth comes soon after.
+    requests = requests_of([0, 0, 0, 0, 0, 1], [30] * 6, [4, 8, 12, 4, 4, 4])
+    engine = Engine(max_num_seqs=4, max_num_batched_tokens=40, is_static=True)
+
+    run = engine_run(requests, engine, grown_times())
+
+    first, second = run.scheduled_ns[:4], run.scheduled_ns[4:]
+    [steps] = run.steps
+    assert (np.diff(first) >= 0).all()
+    assert first[3] > first[0], "four prompts of 30 tokens are no one step of 40"
+    assert first[3] < run.last_ns[:4].min(), "and none of them waits for another's reply"
+    assert (second >= run.last_ns[:4].max() - steps.duration_ns.max()).all()
+    assert steps.num_running.max() == 4
+
+
+def test_a_step_without_a_graph_takes_what_launching_it_takes() -> None:
+    times = grown_times()
+    host = np.where(np.arange(len(times.token_ns)) > 8, 50_000.0, 0.0)
+    launched = replace(times, host_ns=host)
+    few, many = StepBatch(decodes=(20,)), StepBatch(prefills=((64, 0),))
+    factor, every = times.calibration.kinds[1].tolist()
+
+    assert launched.step_ns(few) == times.step_ns(few)
+    assert times.step_ns(many) < launched.step_ns(many)
+    assert launched.step_ns(many) == int(50_000 * factor + every + 0.5)

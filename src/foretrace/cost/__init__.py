@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from foretrace.cost.of_recording import TransferLines as TransferLines
     from foretrace.cost.of_recording import costs_of_recording as costs_of_recording
     from foretrace.cost.of_recording import fitted_transfers as fitted_transfers
+    from foretrace.cost.operand_formats import format_of_both as format_of_both
+    from foretrace.cost.operand_formats import operand_formats as operand_formats
     from foretrace.cost.operations import measured_operations as measured_operations
     from foretrace.cost.predicting import fitted_model as fitted_model
     from foretrace.cost.predicting import model_ns as model_ns

@@ -20,6 +20,7 @@ import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -43,17 +44,6 @@ _MADE_BYTES = 2  # tokens and results are 16-bit numbers
 _NUM_BINS = 12
 _DRAWS = 64
 _EVEN = 0  # in place of an exponent
-# Number formats of (operands of products, weights as they are kept), by how tables call both.
-_FORMATS = {
-    "int4_wo": ("bf16", "fp4"),
-    "w4a16_mxfp4": ("bf16", "mxfp4"),
-    "w4a8_mxfp4_mxfp8": ("mxfp8", "mxfp4"),
-}
-
-
-def operand_formats(dtype: str) -> tuple[str, str]:
-    """Number formats of the products' operands and of the weights as they are kept."""
-    return _FORMATS.get(dtype, (dtype, dtype))
 
 
 @dataclass(frozen=True)
@@ -213,7 +203,7 @@ def _grouped_ns(
     values: Mapping[str, float],
 ) -> Float64s:
     """One grouped product: rows of each expert by its weights of so many columns and inner."""
-    operands, kept = (FORMAT_BY_NAME[one] for one in operand_formats(shapes.dtype))
+    operands = FORMAT_BY_NAME[operand_formats(shapes.dtype)[0]]
     peak, processors = chip.peak_flops_per_ns(operands.name) or 1.0, chip.num_processors or 1
     counts, rows = (one[:, :, None] for one in loads)
     columns, inner = (size.astype(np.float64)[:, None] for size in matrix)
@@ -225,7 +215,7 @@ def _grouped_ns(
     waves = np.maximum(1, (1 - sharing) * np.ceil(waves) + sharing * waves)
     arithmetic_ns = 2 * tile_rows * tile_columns * inner * processors / (peak * values["tile_rate"])
     fed = values["operand_rate"] * 1e-3 * (chip.peak_flops_per_ns("bf16") or peak) / processors
-    weights = kept.num_bytes + kept.scale_bytes
+    weights = kept_bytes(shapes.dtype)
     loading_ns = (tile_rows * operands.num_bytes + tile_columns * weights) * inner / fed
     tile_ns = at_once(arithmetic_ns, loading_ns) + values["prologue_ns"]
     used = (counts * has_row).sum(axis=1)

@@ -20,6 +20,7 @@ import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -41,16 +42,25 @@ CONSTANTS = (
     ),
 )
 
-_TILES = np.array(
-    [
-        (tile_m, tile_n, split)
-        for tile_m in (64, 128, 256)
-        for tile_n in (32, 64, 128, 256)
-        for split in (1, 2, 4, 8, 16)
-        if tile_m * tile_n <= 128 * 256  # what registers of one processor hold as sums
-    ],
-    np.float64,
-)
+
+def _tiles(*heights: int) -> Float64s:
+    """Rows and columns of tiles, and splits, float64[tiles, 3]."""
+    return np.array(
+        [
+            (tile_m, tile_n, split)
+            for tile_m in heights
+            for tile_n in (32, 64, 128, 256)
+            for split in (1, 2, 4, 8, 16)
+            if tile_m * tile_n <= 128 * 256  # what registers of one processor hold as sums
+        ],
+        np.float64,
+    )
+
+
+_TILES = _tiles(64, 128, 256)
+# Kernels that unpack weights are made for few tokens, with tiles from 16 rows on (Frantar et al.,
+# "MARLIN", arXiv:2408.11743).
+_UNPACKING_TILES = _tiles(16, 32, 64, 128, 256)
 _STEP_BYTES = 128  # of the inner dimension that a tile takes at once: one line of the cache
 _SUM_BYTES = 4  # partial results are kept in 32 bit
 _LEAST_RESULT_BYTES = 2  # results of 8-bit operands are 16-bit numbers
@@ -59,7 +69,10 @@ _ROWS_AT_ONCE = 20_000
 
 @dataclass(frozen=True)
 class GemmShapes:
-    """Products of an m x k and a k x n matrix, `batch` of each, all of one number format."""
+    """Products of an m x k and a k x n matrix, `batch` of each, all of one number format.
+
+    The second may be weights that are kept in fewer bits, see `operand_formats`.
+    """
 
     batch: Int64s  # int64[rows]
     m: Int64s  # int64[rows]
@@ -86,8 +99,9 @@ class GemmShapes:
     @property
     def num_bytes(self) -> Float64s:
         """Least traffic of each row: operands read once, the result written once."""
-        item = FORMAT_BY_NAME[self.dtype].num_bytes
-        operands = (self.m * self.k + self.n * self.k).astype(np.float64) * item
+        item = FORMAT_BY_NAME[operand_formats(self.dtype)[0]].num_bytes
+        kept = FORMAT_BY_NAME[operand_formats(self.dtype)[1]].num_bytes
+        operands = (self.m * self.k).astype(np.float64) * item + self.n * self.k * kept
         results = (self.m * self.n).astype(np.float64) * _result_bytes(item)
         moved: Float64s = self.batch * (operands + results)
         return moved
@@ -99,20 +113,23 @@ def gemm_ns(shapes: GemmShapes, chip: Chip, values: Mapping[str, float]) -> Floa
     Raises:
         MachineError: if the chip's description lacks the peak or the number of processors.
     """
-    peak = chip.peak_flops_per_ns(shapes.dtype)
+    operand = FORMAT_BY_NAME[operand_formats(shapes.dtype)[0]]
+    peak = chip.peak_flops_per_ns(operand.name)
     if peak is None or chip.num_processors is None:
         raise MachineError(
-            f"chip {chip.name!r} gives no {shapes.dtype} peak or no num_processors, which the cost "
+            f"chip {chip.name!r} gives no {operand.name} peak or no num_processors, which the cost "
             "of matrix products needs: add them to its file."
         )
-    operand = FORMAT_BY_NAME[shapes.dtype]
+    is_unpacked = operand.name != shapes.dtype
     limits = _Limits(
         item_bytes=operand.num_bytes,
+        kept_bytes=kept_bytes(shapes.dtype) if is_unpacked else operand.num_bytes,
         peak=peak,
         operand_peak=chip.peak_flops_per_ns("bf16") or peak,
         num_processors=chip.num_processors,
         memory_bytes_per_ns=chip.memory_bytes_per_ns,
         is_quantised=operand.is_narrow,
+        tiles=_UNPACKING_TILES if is_unpacked else _TILES,
     )
     firsts = range(0, len(shapes), _ROWS_AT_ONCE)
     parts = [
@@ -126,11 +143,13 @@ class _Limits:
     """What the chip allows in this number format."""
 
     item_bytes: float
+    kept_bytes: float  # of a weight
     peak: float  # operations per ns
     operand_peak: float  # what the cache is built to feed: the 16-bit peak, where there is one
     num_processors: int
     memory_bytes_per_ns: float  # of the data sheet
     is_quantised: bool
+    tiles: Float64s  # float64[tiles, 3]
 
 
 def _best_ns(
@@ -141,7 +160,7 @@ def _best_ns(
         column[rows, None].astype(np.float64)
         for column in (shapes.batch, shapes.m, shapes.n, shapes.k)
     )
-    tile_m, tile_n, split = _TILES.T[:, None]
+    tile_m, tile_n, split = limits.tiles.T[:, None]
     item, result = limits.item_bytes, _result_bytes(limits.item_bytes)
     memory = limits.memory_bytes_per_ns * values["memory_rate"]
     per_processor = limits.num_processors
@@ -156,13 +175,14 @@ def _best_ns(
         2 * tile_m * tile_n * inner * per_processor / (limits.peak * values["tile_rate"])
     )
     operand_rate = values["operand_rate"] * 1e-3 * limits.operand_peak / per_processor
-    loading_ns = (tile_m + tile_n) * inner * item / operand_rate
+    loading_ns = (tile_m * item + tile_n * limits.kept_bytes) * inner / operand_rate
     storing_ns = tile_m * tile_n * result * values["store_rate"] * per_processor / memory
     tile_ns = at_once(arithmetic_ns, loading_ns) + values["prologue_ns"] + storing_ns
 
     is_split = split > 1
     partial_bytes = np.where(is_split, split * m * n * _SUM_BYTES * values["split_traffic"], 0)
-    moved_bytes = batch * (item * (m * k + n * k) + result * m * n + partial_bytes)
+    operand_bytes = item * m * k + limits.kept_bytes * n * k
+    moved_bytes = batch * (operand_bytes + result * m * n + partial_bytes)
     waves_ns = waves * tile_ns + np.where(is_split, values["split_ns"], 0)
     body_ns = at_once(waves_ns, moved_bytes / memory)
 

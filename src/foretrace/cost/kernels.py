@@ -14,18 +14,17 @@ from foretrace.cost.choosing import Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, constants_for, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
-from foretrace.cost.experts import operand_formats
 from foretrace.cost.gemm import GemmShapes, gemm_ns
 from foretrace.cost.measured import Measured
 from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import Costs, KernelRequests, Source
 from foretrace.cost.older import for_older_kernels
+from foretrace.cost.operand_formats import operand_formats
 from foretrace.cost.predicting import model_ns, shapes_of
 from foretrace.cost.signatures import (
     CONVOLUTION,
     DECODE,
     EXPERT_EXCHANGE,
-    EXPERTS,
     GEMM,
     MOVEMENT,
     OLDER,
@@ -261,7 +260,7 @@ def _multiplied(model: str, dtype: str) -> str:
     """Number format in which an operation's products are made."""
     if model in {DECODE, EXPERT_EXCHANGE}:
         return "bf16"  # what is kept or sent in fewer bits is widened
-    return operand_formats(dtype)[0] if model == EXPERTS else dtype
+    return operand_formats(dtype)[0]
 
 
 def _is_described(key: tuple[str, str, str], chip: Chip) -> bool:

@@ -16,8 +16,9 @@ from foretrace.base import Int64s
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.decode import OPERATOR, Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
-from foretrace.cost.experts import ExpertShapes, operand_formats
+from foretrace.cost.experts import ExpertShapes
 from foretrace.cost.measured import Measured, columns_of_sizes, integers, measured_parts
+from foretrace.cost.operand_formats import operand_formats
 from foretrace.cost.predicting import CALL
 from foretrace.machine import Chip
 

@@ -117,6 +117,7 @@ class _Search:
         self.kept_share, self.most_gpus = kept_share, most_gpus
         self.tried: list[TriedGpus] = []
         self.refused: dict[str, None] = {}
+        self.is_too_slow = False  # an engine for a request alone
         self.best: TriedGpus | None = None
         self.model = ""
 
@@ -129,6 +130,7 @@ class _Search:
             return None
         self.model = one.model.name
         least = least_copies(one.times, one.engine, self.requests, self.target, self.kept_share)
+        self.is_too_slow |= least is None
         return None if least is None else _Waiting(engine, gpu, least)
 
     def look_at(self, one: _Waiting) -> None:
@@ -166,7 +168,9 @@ class _Search:
     def nothing(self) -> WorkloadError:
         """What to say where no deployment keeps the promise."""
         nearest = max(self.tried, key=lambda each: each.kept_share, default=None)
-        told = next(iter(self.refused), "a request alone takes longer on every one of them")
+        told = "a request alone takes longer on every one of them"
+        if self.refused and not self.is_too_slow:
+            told = next(iter(self.refused))
         if nearest is not None:
             told = (
                 f"{nearest.num_gpus} GPUs come nearest, with which "

@@ -30,8 +30,9 @@ NUM_FIELDS = 12
 # Columns of a scheduled part: request, tokens, tokens before, whether a token is made.
 _REQUEST, _TOKENS, _BEFORE, _MAKES = range(4)
 # Of a rank: sequences running, first and end of those waiting, those preempted, free blocks, first
-# and end of the free list.
-_RUNS, _HEAD, _TAIL, _AGAIN, _FREE, _FIRST_FREE, _END_FREE = range(7)
+# and end of the free list, and the first request that is not of a static batch.
+_RUNS, _HEAD, _TAIL, _AGAIN, _FREE, _FIRST_FREE, _END_FREE, _CLOSES = range(8)
+_NUM_OF_RANK = 8
 _NOBODY = -1
 _ODD = 131  # requests begin so far apart among the draws of what is accepted
 _LOAD_OF_WAITING = 4  # vLLM's balancer: a waiting request counts as four running ones
@@ -168,6 +169,8 @@ def _admit(
             request = again[rank, ranks[rank, _AGAIN] - 1]
         elif ranks[rank, _HEAD] < ranks[rank, _TAIL]:
             request = waiting[rank, ranks[rank, _HEAD]]
+            if limits[IS_STATIC] and request >= ranks[rank, _CLOSES]:
+                break
         else:
             break
         row = rows[request]
@@ -184,6 +187,7 @@ def _admit(
             break
         end = total if limits[RESERVES_PROMPT] else start + tokens
         if -(-end // limits[BLOCK_TOKENS]) > ranks[rank, _FREE]:
+            ranks[rank, _CLOSES] = 0
             break
         if ranks[rank, _AGAIN] > 0:
             ranks[rank, _AGAIN] -= 1
@@ -206,17 +210,28 @@ def _admit(
 
 
 @njit
+def _form(rank: int, limits: Int64s, ranks: Int64s, waiting: Int64s) -> None:
+    """Close a static batch: with those that began already as many as may run, of what waits."""
+    fresh = min(
+        ranks[rank, _TAIL] - ranks[rank, _HEAD], limits[MOST_SEQUENCES] - ranks[rank, _AGAIN]
+    )
+    last = ranks[rank, _HEAD] + fresh - 1
+    ranks[rank, _CLOSES] = waiting[rank, last] + 1 if fresh > 0 else 0
+
+
+@njit
 def _schedule(
     rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
     again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, output: Int64s, cached: Int64s,
     parts: Int64s,
 ) -> int:  # fmt: skip
     """What a rank's next step works on: `parts` (*out*); returns how many."""
-    was_running = ranks[rank, _RUNS]
+    if ranks[rank, _RUNS] == 0:
+        _form(rank, limits, ranks, waiting)
     found, left, preempts = _grow_running(
         rank, limits, ranks, running, again, rows, free, output, prompt, parts
     )
-    if not preempts and not (limits[IS_STATIC] and was_running > 0):
+    if not preempts:
         found = _admit(
             rank, now, limits, ranks, running, waiting, again, rows, free, prompt, cached, parts,
             found, left,
@@ -381,7 +396,7 @@ def engine_steps_into(
     NUM_COLUMNS].
     """
     total, most = len(arrival), limits[MOST_SEQUENCES]
-    ranks = np.zeros((num_ranks, 7), np.int64)
+    ranks = np.zeros((num_ranks, _NUM_OF_RANK), np.int64)
     running = np.zeros((num_ranks, most), np.int64)
     waiting = np.zeros((num_ranks, total), np.int64)
     again = np.zeros((num_ranks, total), np.int64)

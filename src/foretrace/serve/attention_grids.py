@@ -3,14 +3,17 @@
 Which kernels an engine calls is its own choice, by the chip: see `_has_flash2`. Layers whose
 attention ends after some tokens see no more keys than those; where layers differ it is the mean.
 
+What is kept of tokens in fewer bits is attended to as it is by FlashAttention 3 and TensorRT-LLM's
+kernels, which take queries in as many; others widen it, each part alone.
+
 Latent attention runs in two forms: new tokens of replies are taken into the latents' space (one
 product for each head before and one behind attention), whose attention reads what is kept once for
 all heads; prompts take keys and values out of latents, those of what came before among them, and
 attend as others do. In a step of both each part runs alone.
 
 Source:
-    vllm-project/vllm 0.19, vllm/v1/attention/backends: FlashAttention 2 but on Hopper (3) and on
-    Blackwell of data centres (FlashInfer); mla/common.py for latents.
+    vllm-project/vllm 0.19, vllm/v1/attention/backends: FlashAttention 2 but on Hopper (3), on
+    Blackwell of data centres and where the cache is in fp8 (FlashInfer); mla/common.py for latents.
     Dao-AILab/flash-attention 2.8, csrc/flash_attn/flash_api.cpp: one query of each sequence lets
     heads that share keys be worked on together, and keys be split; a prefill in the same launch
     forbids both, and the grid has as many blocks for each sequence as for the longest prefill.
@@ -20,29 +23,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
-from foretrace.cost import AttentionShapes, chosen_fit, constants_for, model_ns, shapes_of
+from foretrace.cost import (
+    AttentionShapes,
+    chosen_fit,
+    constants_for,
+    model_ns,
+    operand_formats,
+    shapes_of,
+)
 from foretrace.machine import Chip
+from foretrace.serve.formats import SIXTEEN, ServedFormats
 from foretrace.serve.profiles import ProfileGrid
-from foretrace.workload import Latent, Reach, ReachKind, Transformer
+from foretrace.workload import ATTENTION, Latent, Reach, ReachKind, Transformer
 
-_CHUNKS = 2 ** np.arange(4, 14)
-_SEQUENCES = 2 ** np.arange(11)
 _KEYS = np.concatenate([[0], 2 ** np.arange(4, 17)])
-DTYPE, BYTES = "bf16", 2
+_MOST_KEYS = int(_KEYS[-1] + 2**13)
+# Tokens of prefills, keys before them, sequences, keys of each.
+AttentionAxes: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s]
+AXES: AttentionAxes = (2 ** np.arange(4, 14), _KEYS, 2 ** np.arange(11), _KEYS[1:])
+BYTES = 2  # of an activation
 # Kinds of kernels that vLLM calls.
-_FLASH2, _FLASH, _LATENT = "flash2", "flash", "latent"
+_FLASH2, _FLASH, _LATENT, _LATENT_OF_FP8 = "flash2", "flash", "latent", "latent of fp8"
 _BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
 # What a block without queries takes of a processor, in cycles: an RTX 4090's profile of prefills of
 # 16 to 2,048 tokens beside 128 decodes says 600 to 700 (casys-kaist/LLMServingSim 5daddb21).
 _EMPTY_CYCLES = 650.0
+# What a product that unpacks weights takes beyond its traffic and arithmetic: Qwen2.5 of 0.5, 1.5
+# and 3 billion parameters, GPTQ in 4 and 8 bits and AWQ against 16 bit by vLLM 0.6.3 on an A100,
+# one sequence (QwenLM/Qwen2.5 010c37c, docs/source/benchmark/speed_benchmark.rst). Of 7 to 72
+# billion there it leaves 6 % in the mean, and 16 % without.
+_UNPACKING_NS = 8_000.0
 
 
 def attention_grids(
-    chip: Chip, model: Transformer, tensor: int
+    chip: Chip,
+    model: Transformer,
+    tensor: int,
+    *,
+    formats: ServedFormats,
+    axes: AttentionAxes = AXES,
 ) -> tuple[ProfileGrid, ProfileGrid, ProfileGrid]:
     """Decodes alone, prefills alone, and both, in the mean of all layers.
 
@@ -50,6 +74,8 @@ def attention_grids(
         chip: that it runs on.
         model: that serves.
         tensor: degree of tensor parallelism.
+        formats: of what is kept of tokens, and of products around latents.
+        axes: sizes of the grids, rising.
 
     Raises:
         MachineError: if the chip's description lacks what the kernel models need.
@@ -58,11 +84,9 @@ def attention_grids(
     parts = []
     for reach in dict.fromkeys(reaches):
         share = reaches.count(reach) / model.num_layers
-        parts.append(
-            [share * each for each in _Heads(chip, model, tensor, _most_keys(reach)).all()]
-        )
+        heads = _Heads(chip, model, tensor, _most_keys(reach), formats=formats, axes=axes)
+        parts.append([share * each for each in heads.all()])
     decode, prefill, mixed = (np.sum(each, axis=0) for each in zip(*parts, strict=True))
-    axes = [_CHUNKS, _KEYS, _SEQUENCES, _KEYS[1:]]
     chunks, before, counts, keys = (axis.astype(np.float64) for axis in axes)
     return (
         ProfileGrid((counts, keys), decode),
@@ -74,16 +98,28 @@ def attention_grids(
 def _most_keys(reach: Reach | None) -> int:
     """Keys that a query sees at most; in chunks half of one, in the mean."""
     if reach is None:
-        return int(_KEYS[-1] + _CHUNKS[-1])
+        return _MOST_KEYS
     return max(1, reach.num_tokens // (2 if reach.kind is ReachKind.CHUNK else 1))
 
 
 class _Heads:
     """Attention of one kind of layer on one GPU."""
 
-    def __init__(self, chip: Chip, model: Transformer, tensor: int, most: int) -> None:
+    def __init__(
+        self,
+        chip: Chip,
+        model: Transformer,
+        tensor: int,
+        most: int,
+        *,
+        formats: ServedFormats,
+        axes: AttentionAxes,
+    ) -> None:
         attention = model.attention
         self.chip, self.most = chip, most
+        self.formats, self.axes = formats, axes
+        self.is_wide = formats.has_cache_of_16_bit
+        self.has_flash2 = self.is_wide and _has_flash2(chip)
         self.heads = max(1, attention.num_heads // tensor)
         self.shared = max(1, attention.num_kv_heads // tensor)
         self.size, self.score_size = attention.head_size, attention.score_size
@@ -98,7 +134,7 @@ class _Heads:
             )
         else:
             prefill, decode = self._prefill_ns(), self._decode_ns()
-            if _has_flash2(self.chip):
+            if self.has_flash2:
                 return decode, prefill, self._in_one_launch_ns()
         return decode, prefill, prefill[:, :, None, None] + decode[None, None]
 
@@ -111,33 +147,35 @@ class _Heads:
 
     def _prefill_ns(self) -> Float64s:
         kind = _FLASH2 if _has_flash2(self.chip) else _FLASH
-        return self._prompts_ns(kind, self.shared, self.size)
+        is_narrow = not self.is_wide and not _has_flash2(self.chip)
+        dtype = self.formats.cache if is_narrow else SIXTEEN
+        return self._prompts_ns(kind, self.shared, self.size, dtype=dtype)
 
-    def _prompts_ns(self, kind: str, shared: int, size: int) -> Float64s:
-        chunks, before = (one.ravel() for one in np.meshgrid(_CHUNKS, _KEYS, indexing="ij"))
+    def _prompts_ns(self, kind: str, shared: int, size: int, *, dtype: str) -> Float64s:
+        chunks, before = (one.ravel() for one in np.meshgrid(*self.axes[:2], indexing="ij"))
         pieces, queries, keys = self._prompts(chunks, before)
         one = np.ones_like(chunks)
         alike = (self.heads * one, shared * one, size * one)
         sizes = np.stack([pieces, *alike, queries, keys, one], axis=1)
-        found = fitted_ns(self.chip, "attention", kind, sizes)
-        return found.reshape(len(_CHUNKS), len(_KEYS))
+        found = fitted_ns(self.chip, "attention", kind, sizes, dtype=dtype)
+        return found.reshape(len(self.axes[0]), len(self.axes[1]))
 
     def _decode_ns(self) -> Float64s:
         return self._tokens_ns(_FLASH, self.shared, (self.size, self.size, 2 * self.size))
 
     def _tokens_ns(self, kind: str, shared: int, numbers: tuple[int, int, int]) -> Float64s:
-        counts, keys = (one.ravel() for one in np.meshgrid(_SEQUENCES, _KEYS[1:], indexing="ij"))
+        counts, keys = (one.ravel() for one in np.meshgrid(*self.axes[2:], indexing="ij"))
         one = np.ones_like(counts)
         columns = [self.heads * one, shared * one, *(each * one for each in numbers), keys]
         sizes = np.stack([counts, *columns, np.minimum(keys, self.most), 0 * one], axis=1)
-        found = fitted_ns(self.chip, "decode", kind, sizes)
-        return found.reshape(len(_SEQUENCES), len(_KEYS) - 1)
+        found = fitted_ns(self.chip, "decode", kind, sizes, dtype=self.formats.cache)
+        return found.reshape(len(self.axes[2]), len(self.axes[3]))
 
     def _in_one_launch_ns(self) -> Float64s:
         """A prefill beside decodes, each of which is a prompt of one token to the kernel."""
-        axes = (_CHUNKS, _KEYS, _SEQUENCES, _KEYS[1:])
-        chunks, before, counts, keys = (one.ravel() for one in np.meshgrid(*axes, indexing="ij"))
-        shape = tuple(map(len, axes))
+        corners = np.meshgrid(*self.axes, indexing="ij")
+        chunks, before, counts, keys = (one.ravel() for one in corners)
+        shape = tuple(map(len, self.axes))
         one = np.ones_like(chunks)
         alike = (self.heads * one, self.shared * one, self.size * one)
         pieces, queries, seen = self._prompts(chunks, before)
@@ -149,7 +187,7 @@ class _Heads:
             ]
         )
         launch = np.tile(np.arange(len(chunks)), 2)
-        shapes = replace(AttentionShapes.of(sizes.reshape(-1, 7), DTYPE), launch=launch)
+        shapes = replace(AttentionShapes.of(sizes.reshape(-1, 7), SIXTEEN), launch=launch)
         values = values_of(self.chip, "attention", _FLASH2)
         found = model_ns("attention", shapes, self.chip, values=values)
         empty = counts * self.heads * (-(-chunks // _BLOCK_QUERIES) - 1)
@@ -162,7 +200,7 @@ class _Heads:
         kept = latent.rank + latent.rotary_size
         attended = self._tokens_ns(_LATENT, 1, (kept, latent.rank, kept))
         sides = [(latent.rank, self.size), (self.value_size, latent.rank)]
-        taken = [product_ns(self.chip, _SEQUENCES, *each, batch=self.heads) for each in sides]
+        taken = [product_ns(self.chip, self.axes[2], *each, batch=self.heads) for each in sides]
         found: Float64s = attended + np.sum(taken, axis=0)[:, None]
         return found
 
@@ -170,15 +208,18 @@ class _Heads:
         """Keys and values out of latents, of what came before too, and attention as of others."""
         # One size stands for keys and values: what products and traffic see of both.
         size = (self.score_size + self.value_size) // 2
-        attended = self._prompts_ns(_LATENT, self.heads, size)
+        kind = _LATENT if self.is_wide else _LATENT_OF_FP8
+        attended = self._prompts_ns(kind, self.heads, size, dtype=SIXTEEN)
         rows = self.heads * (self.size + self.value_size)
-        of_all = (_CHUNKS[:, None] + _KEYS[None, :]).ravel()
-        made = product_ns(self.chip, of_all, rows, latent.rank)
+        of_all = (self.axes[0][:, None] + self.axes[1][None, :]).ravel()
+        made = served_product_ns(self.chip, of_all, (rows, latent.rank), ATTENTION, self.formats)
         found: Float64s = attended + made.reshape(attended.shape)
         return found
 
 
-def fitted_ns(chip: Chip, family: str, kind: str, sizes: Int64s) -> Float64s:
+def fitted_ns(
+    chip: Chip, family: str, kind: str, sizes: Int64s, *, dtype: str = SIXTEEN
+) -> Float64s:
     """What kernels of a kind take, in ns.
 
     Args:
@@ -186,21 +227,25 @@ def fitted_ns(chip: Chip, family: str, kind: str, sizes: Int64s) -> Float64s:
         family: of the model.
         kind: of kernel.
         sizes: as the family has them, int64[rows, sizes].
+        dtype: number format.
 
     Raises:
         MachineError: if there are no constants.
     """
-    shapes = shapes_of(family, sizes, DTYPE)
-    return model_ns(family, shapes, chip, values=values_of(chip, family, kind))
+    shapes = shapes_of(family, sizes, dtype)
+    return model_ns(family, shapes, chip, values=values_of(chip, family, kind, dtype))
 
 
-def values_of(chip: Chip, family: str, kind: str, dtype: str = DTYPE) -> Mapping[str, float]:
-    """Constants of a kind of kernel.
+def values_of(chip: Chip, family: str, kind: str, dtype: str = SIXTEEN) -> Mapping[str, float]:
+    """Constants of a kind of kernel: those of what is multiplied, where weights kept so have none.
 
     Raises:
         MachineError: if there are none.
     """
-    chosen = chosen_fit((family, kind, dtype), chip, constants_for(chip))
+    constants = constants_for(chip)
+    chosen = chosen_fit((family, kind, dtype), chip, constants)
+    if chosen is None:
+        chosen = chosen_fit((family, kind, operand_formats(dtype)[0]), chip, constants)
     if chosen is None:
         raise MachineError(f"there are no constants for {family} of kind {kind!r}")
     return chosen.fit.values
@@ -211,6 +256,38 @@ def product_ns(chip: Chip, tokens: Int64s, rows: int, inner: int, *, batch: int 
     one = np.ones_like(tokens)
     sizes = np.stack([batch * one, tokens, rows * one, inner * one], axis=1)
     return fitted_ns(chip, "gemm", "library", sizes)
+
+
+def served_product_ns(
+    chip: Chip, tokens: Int64s, size: tuple[int, int], part: str, formats: ServedFormats
+) -> Float64s:
+    """A product with a weight of a part, in the mean of its layers, in ns.
+
+    Tables of products in 8 and 4 bits hold what quantises their input, with its own launches; an
+    engine compiles that into the norm or the activation before.
+
+    Args:
+        chip: that it runs on.
+        tokens: int64[rows].
+        size: rows and columns of the weight.
+        part: of the model.
+        formats: in which it is served.
+    """
+    share = formats.share(part)
+    found = np.zeros(len(tokens))
+    if share < 1:
+        found = (1 - share) * product_ns(chip, tokens, *size)
+    if share > 0:
+        one = np.ones_like(tokens)
+        sizes = np.stack([one, tokens, size[0] * one, size[1] * one], axis=1)
+        values = dict(values_of(chip, "gemm", formats.kind("gemm"), formats.products))
+        values["launch_ns"] = values_of(chip, "gemm", "library")["launch_ns"]
+        values["quantise_rate"] = 0.0
+        if formats.unpacks:
+            values["launch_ns"] += _UNPACKING_NS
+        shapes = shapes_of("gemm", sizes, formats.products)
+        found = found + share * model_ns("gemm", shapes, chip, values=values)
+    return found
 
 
 def _has_flash2(chip: Chip) -> bool:

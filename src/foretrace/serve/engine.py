@@ -33,6 +33,8 @@ _COARSE_FROM = 256
 _READ_APART = frozenset(
     [
         "speculative_config",
+        "quantization_config",
+        "hf_overrides",
         "batching",
         "model",
         "kv_cache",
@@ -64,6 +66,7 @@ _KINDS: Mapping[str, Any] = {
     "enforce_eager": bool,
     "scheduler_reserve_full_isl": bool,
     "kv_cache_dtype": str,
+    "quantization": str,
 }
 
 
@@ -82,6 +85,9 @@ class Engine:
     num_gpu_blocks: int | None = None  # as resolved; from the memory, if left out
     gpu_memory_utilization: float = 0.9
     kv_cache_dtype: str = "auto"
+    quantization: str = ""  # in one word: how weights are kept
+    # The same as a checkpoint's config.json states it; it counts before the word.
+    quantization_config: Mapping[str, Any] | None = field(default=None, hash=False)
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
@@ -180,6 +186,7 @@ def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
         capture_sizes=tuple(sizes) if isinstance(sizes, list) and sizes else None,
         unused=_unused(keywords),
         is_static=_is_static(keywords.get("batching"), where),
+        quantization_config=_quantization(keywords, where),
         **values,
     )
 
@@ -211,6 +218,16 @@ def _speculation(stated: object, where: str) -> dict[str, Any]:
         "acceptance_rate": float(rate),
         "has_drafts": method in _OF_LAYERS,
     }
+
+
+def _quantization(keywords: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
+    """What a checkpoint's `quantization_config` is to be, itself or among overrides."""
+    found = keywords.get("quantization_config")
+    if found is None:
+        found = _known(keywords.get("hf_overrides")).get("quantization_config")
+    if found is not None and not isinstance(found, Mapping):
+        raise WorkloadError(f"quantization_config of {where} is {found!r}: expected a mapping")
+    return found
 
 
 def _read(key: str, kind: Any, value: object, *, where: str) -> Any:

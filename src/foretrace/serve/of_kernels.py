@@ -26,15 +26,22 @@ from foretrace.cost import (
 )
 from foretrace.machine import Chip
 from foretrace.serve.attention_grids import (
+    AXES,
     BYTES,
-    DTYPE,
     attention_grids,
     fitted_ns,
-    product_ns,
+    served_product_ns,
     values_of,
 )
+from foretrace.serve.formats import SIXTEEN, ServedFormats
 from foretrace.serve.profiles import LayerProfiles, ProfileGrid
-from foretrace.workload import Transformer
+from foretrace.workload import (
+    ATTENTION,
+    EXPERTS,
+    FEED_FORWARD,
+    SHARED_EXPERTS,
+    Transformer,
+)
 
 _FINE = np.arange(16, 257, 16)
 _TOKENS = np.unique(np.concatenate([2 ** np.arange(5), _FINE, 2 ** np.arange(9, 15)]))
@@ -42,36 +49,58 @@ _SEQUENCES = 2 ** np.arange(11)
 _ROUTED = 2 ** np.arange(15)
 _LOGIT_BYTES = 4
 _HEAD = "lm_head"
-_EXPERTS = "served"  # the kind of kernels that vLLM calls: Triton's fused experts
+_BEFORE = 1  # the place of keys before prefills among axes of attention
+_PARTS = {  # whose weights products are with; others are never quantised
+    "qkv_proj": ATTENTION,
+    "qkv_a_proj": ATTENTION,
+    "q_b_proj": ATTENTION,
+    "o_proj": ATTENTION,
+    "gate_up_proj": FEED_FORWARD,
+    "down_proj": FEED_FORWARD,
+    "shared_gate_up_proj": SHARED_EXPERTS,
+    "shared_down_proj": SHARED_EXPERTS,
+}
 
 
-def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> LayerProfiles:
+def profiles_of_kernels(
+    model: Transformer, chip: Chip, *, tensor: int = 1, formats: ServedFormats | None = None
+) -> LayerProfiles:
     """Layers of a model on a chip, as if they had been measured.
 
     Args:
         model: that serves.
         chip: on which.
         tensor: degree of tensor parallelism.
+        formats: of products and of what is kept of tokens; 16 bit, if left out.
 
     Raises:
         MachineError: if the chip's description lacks what the kernel models need.
     """
+    formats = formats or ServedFormats()
     sizes = _products(model, tensor)
     shares = _shares(model)
     tokens = _TOKENS.astype(np.float64)
     head = sizes.pop(_HEAD)
-    dense = {name: (tokens, product_ns(chip, _TOKENS, *each)) for name, each in sizes.items()}
+    dense = {
+        name: (tokens, served_product_ns(chip, _TOKENS, each, _PARTS.get(name, ""), formats))
+        for name, each in sizes.items()
+    }
     dense |= {
         name: (tokens, moved_ns(chip, _TOKENS * each * BYTES))
         for name, each in _moved(model, tensor).items()
     }
+    if formats.share(ATTENTION) > 0 and formats.quantises:
+        # No norm stands between attention and its last product: its input has a kernel to itself.
+        heads = model.attention.num_heads // tensor * model.attention.value_size
+        taken = moved_ns(chip, _TOKENS * (heads * (BYTES + 1)))
+        dense["quantised"] = (tokens, taken * formats.share(ATTENTION))
     dense = {name: (tokens, ns * shares.get(name, 1.0)) for name, (tokens, ns) in dense.items()}
     sequences = _SEQUENCES.astype(np.float64)
     last = {
-        _HEAD: (sequences, product_ns(chip, _SEQUENCES, *head)),
+        _HEAD: (sequences, served_product_ns(chip, _SEQUENCES, head, "", formats)),
         "sampler": (sequences, moved_ns(chip, _SEQUENCES * model.vocabulary * _LOGIT_BYTES)),
     }
-    decode, prefill, mixed = attention_grids(chip, model, tensor)
+    decode, prefill, mixed = attention_grids(chip, model, tensor, formats=formats)
     return LayerProfiles(
         gpu=chip.name,
         model=model.name,
@@ -81,7 +110,59 @@ def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> L
         decode=decode,
         prefill=prefill,
         mixed=mixed,
-        experts=_experts_grid(chip, model),
+        experts=_experts_grid(chip, model, formats),
+    )
+
+
+def in_formats(
+    layers: LayerProfiles, model: Transformer, chip: Chip, formats: ServedFormats
+) -> LayerProfiles:
+    """Layers that were measured in 16 bit, in other formats: what they took x a ratio of models.
+
+    Raises:
+        MachineError: if the chip's description lacks what the kernel models need.
+    """
+    plain = ServedFormats()
+    sizes = _products(model, layers.tensor)
+    dense = dict(layers.dense)
+    for name, part in _PARTS.items():
+        if name in dense and name in sizes and formats.share(part) > 0:
+            counts, taken_ns = dense[name]
+            tokens = np.maximum(np.rint(counts), 1).astype(np.int64)
+            other, same = (
+                served_product_ns(chip, tokens, sizes[name], part, one) for one in (formats, plain)
+            )
+            dense[name] = counts, taken_ns * other / same
+    experts = layers.experts
+    if experts is not None and formats.share(EXPERTS) > 0:
+        other_grid, same_grid = (
+            _experts_grid(chip, model, one, axes=experts.axes) for one in (formats, plain)
+        )
+        if other_grid is not None and same_grid is not None:
+            factor = other_grid.values / same_grid.values
+            experts = replace(experts, values=experts.values * factor)
+    changed = replace(layers, dense=dense, experts=experts)
+    if formats.has_cache_of_16_bit:
+        return changed
+
+    def kept_so(at: int, measured: ProfileGrid, *places: int) -> ProfileGrid:
+        axes = [axis[:1] for axis in AXES]
+        for place, axis in zip(places, measured.axes, strict=True):
+            least = 0 if place == _BEFORE else 1
+            axes[place] = np.maximum(np.rint(axis), least).astype(np.int64)
+        other_ns, same_ns = (
+            attention_grids(
+                chip, model, layers.tensor, formats=one, axes=(axes[0], axes[1], axes[2], axes[3])
+            )[at].values
+            for one in (formats, plain)
+        )
+        return replace(measured, values=measured.values * other_ns / same_ns)
+
+    return replace(
+        changed,
+        decode=kept_so(0, layers.decode, 2, 3),
+        prefill=kept_so(1, layers.prefill, 0, 1),
+        mixed=kept_so(2, layers.mixed, 0, 1, 2, 3),
     )
 
 
@@ -123,7 +204,7 @@ def _offers(
     sizes: tuple[int, int], counts: Float64s | Int64s, chip: Chip, rules: Sequence[SubstitutionRule]
 ) -> tuple[Offer | None, ...]:
     asked = [(1, max(1, round(count)), *sizes) for count in counts.tolist()]
-    return offers_of(rules, [Operation("gemm", "library", DTYPE, one) for one in asked], chip)
+    return offers_of(rules, [Operation("gemm", "library", SIXTEEN, one) for one in asked], chip)
 
 
 def _products(model: Transformer, tensor: int) -> dict[str, tuple[int, int]]:
@@ -200,15 +281,30 @@ def moved_ns(chip: Chip, num_bytes: Int64s | Float64s) -> Float64s:
     return model_ns("movement", moved, chip, values=values_of(chip, "movement", "", "any"))
 
 
-def _experts_grid(chip: Chip, model: Transformer) -> ProfileGrid | None:
+def _experts_grid(
+    chip: Chip,
+    model: Transformer,
+    formats: ServedFormats,
+    *,
+    axes: tuple[Float64s, ...] | None = None,
+) -> ProfileGrid | None:
     """Experts by tokens and by how many of them take part, in all of which tokens are even."""
     experts = model.experts
     if experts is None:
         return None
     top = experts.num_active
-    taking_part = np.unique(np.clip(top * 2 ** np.arange(12), top, experts.count))
-    pairs = list(product(_ROUTED.tolist(), taking_part.tolist()))
-    sizes = [[tokens, top, count, 1, model.hidden, experts.width, 1, 0] for tokens, count in pairs]
-    found = fitted_ns(chip, "experts", _EXPERTS, np.array(sizes))
-    axes = (_ROUTED.astype(np.float64), taking_part.astype(np.float64))
-    return ProfileGrid(axes, found.reshape(len(_ROUTED), len(taking_part)))
+    if axes is None:
+        taking_part = np.unique(np.clip(top * 2 ** np.arange(12), top, experts.count))
+        axes = (_ROUTED.astype(np.float64), taking_part.astype(np.float64))
+    pairs = product(*(np.maximum(np.rint(axis), 1).astype(int).tolist() for axis in axes))
+    width = experts.width
+    sizes = np.array(
+        [[tokens, top, max(count, top), 1, model.hidden, width, 1, 0] for tokens, count in pairs]
+    )
+    share = formats.share(EXPERTS)
+    found = np.zeros(len(sizes))
+    for part, one in ((1 - share, ServedFormats()), (share, formats)):
+        if part > 0:
+            kind = one.kind("experts")
+            found = found + part * fitted_ns(chip, "experts", kind, sizes, dtype=one.products)
+    return ProfileGrid(axes, found.reshape([len(axis) for axis in axes]))

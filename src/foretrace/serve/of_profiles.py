@@ -22,6 +22,7 @@ from foretrace.serve.step_times import (
     PipelineStages,
     along,
     beyond,
+    launched_ns,
     padded_tokens,
     surface,
 )
@@ -29,6 +30,9 @@ from foretrace.workload import Transformer, layers_of_stages
 
 # Calls in a step of layers that profiles list once: of every layer, or of the model.
 _OF_MODEL = frozenset({"embedding", "final_layernorm"})
+# Kernels of attention (what is kept is written first), and of experts (rows put in order, two
+# products, the activation, the sum).
+_OF_ATTENTION, _OF_EXPERTS = 2, 5
 _BYTES = 2  # of an activation
 # How far steps of two deployments lay from their layers' sum: most between 3 % below and 6 % above.
 _LOW, _HIGH = 0.97, 1.06
@@ -60,8 +64,11 @@ def times_of_profiles(
     layers = model.num_layers
     token_ns = np.zeros(most + 1)
     norms = 2 * model.norm_place.num_norms
+    launches = len(profiles.per_sequence) + _OF_ATTENTION * layers
+    launches += _OF_EXPERTS * sum(layer.has_experts for layer in model.layers)
     for name, (tokens, ns) in profiles.dense.items():
         calls = 1 if name in _OF_MODEL else layers * (norms if name == "layernorm" else 1)
+        launches += calls
         token_ns += calls * along(tokens, ns, padded)
     exchanges_ns = tensor_exchanges_ns(model, engine, machine, padded)
     token_ns += exchanges_ns
@@ -88,6 +95,7 @@ def times_of_profiles(
         prefill=prefill,
         mixed=mixed,
         num_ranks=ranks_in_step(model, engine),
+        host_ns=launched_ns(engine, launches, most),
         pipeline=pipeline_stages(profiles, model, engine, machine=machine),
         low=_LOW - _EXCHANGES_OFF * share,
         high=_HIGH + _EXCHANGES_OFF * share,

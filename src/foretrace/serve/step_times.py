@@ -16,6 +16,7 @@ from foretrace.base import Float64s, Int64s
 from foretrace.serve.engine import Engine
 from foretrace.serve.profiles import ProfileGrid
 from foretrace.serve.step._compiled import Grids, Stages, Times, step_ns
+from foretrace.workload import launch_named
 
 # Attention of uneven sequences lies between that of their mean and that of their longest: this far
 # up. LLMServingSim's profiles of uneven batches on RTX PRO 6000 say 0.02 to 0.06 for half of their
@@ -91,6 +92,9 @@ class EngineStepTimes:
     unevenness: float = UNEVENNESS
     notes: tuple[str, ...] = ()
     pipeline: PipelineStages | None = None  # None: one stage
+    # float64[tokens + 1], what the host takes to launch the kernels of a step, which takes no less:
+    # one stream does them in order, and nothing else waits. None: nothing, all steps are graphs.
+    host_ns: Float64s | None = None
     calibration: StepCalibration = UNCALIBRATED  # of all of the above
 
     @property
@@ -108,7 +112,8 @@ class EngineStepTimes:
     def times(self) -> Times:
         """The rest, as the compiled loop takes it."""
         kinds = self.calibration.kinds
-        return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness, kinds
+        host_ns = np.zeros(len(self.token_ns)) if self.host_ns is None else self.host_ns
+        return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness, kinds, host_ns
 
     @property
     def num_stages(self) -> int:
@@ -180,6 +185,20 @@ def padded_tokens(engine: Engine, num_tokens: int) -> Int64s:
     at = np.searchsorted(sizes, tokens)
     padded: Int64s = np.where(at < len(sizes), sizes[np.minimum(at, len(sizes) - 1)], tokens)
     return padded
+
+
+def launched_ns(engine: Engine, num_launches: int, num_tokens: int) -> Float64s:
+    """What the host takes to launch a step of 0, 1, ... tokens that no graph was made for.
+
+    Args:
+        engine: its settings: without graphs operators come one by one, else what was compiled.
+        num_launches: kernels of a step.
+        num_tokens: of the largest step.
+    """
+    each_ns = launch_named("eager" if engine.enforce_eager else "compiled").forward_ns
+    largest = max(engine.captured(), default=0)
+    tokens = np.arange(num_tokens + 1)
+    return np.where(tokens > largest, float(each_ns * num_launches), 0.0)
 
 
 def along(sizes: Float64s, values: Float64s, wanted: Float64s | Int64s) -> Float64s:

@@ -117,8 +117,16 @@ if TYPE_CHECKING:
     from foretrace.workload.models.parameters import Parameters as Parameters
     from foretrace.workload.models.parameters import layer_parameters as layer_parameters
     from foretrace.workload.models.parameters import parameters as parameters
+    from foretrace.workload.models.parts import ATTENTION as ATTENTION
+    from foretrace.workload.models.parts import EXPERTS as EXPERTS
+    from foretrace.workload.models.parts import FEED_FORWARD as FEED_FORWARD
+    from foretrace.workload.models.parts import SHARED_EXPERTS as SHARED_EXPERTS
     from foretrace.workload.models.published import Published as Published
     from foretrace.workload.models.published import TotalsOnly as TotalsOnly
+    from foretrace.workload.models.quantisation import KNOWN_METHODS as KNOWN_METHODS
+    from foretrace.workload.models.quantisation import Quantisation as Quantisation
+    from foretrace.workload.models.quantisation import quantisation_named as quantisation_named
+    from foretrace.workload.models.quantisation import quantisation_of as quantisation_of
     from foretrace.workload.models.recommender import Interaction as Interaction
     from foretrace.workload.models.recommender import Recommender as Recommender
     from foretrace.workload.models.transformer import Experts as Experts

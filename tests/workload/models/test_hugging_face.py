@@ -100,6 +100,12 @@ CONFIGS: dict[str, dict[str, object]] = {
     },
     "deepseek-v3-mtp": {
         "model_type": "deepseek_v3",
+        "quantization_config": {
+            "activation_scheme": "dynamic",
+            "fmt": "e4m3",
+            "quant_method": "fp8",
+            "weight_block_size": [128, 128],
+        },
         "first_k_dense_replace": 3,
         "hidden_size": 7168,
         "intermediate_size": 18432,
@@ -140,6 +146,15 @@ CONFIGS: dict[str, dict[str, object]] = {
     },
     "gpt-oss-120b": {
         "model_type": "gpt_oss",
+        "quantization_config": {
+            "modules_to_not_convert": [
+                "model.layers.*.self_attn",
+                "model.layers.*.mlp.router",
+                "model.embed_tokens",
+                "lm_head",
+            ],
+            "quant_method": "mxfp4",
+        },
         "attention_bias": True,
         "head_dim": 64,
         "hidden_size": 2880,

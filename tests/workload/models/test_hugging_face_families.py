@@ -64,7 +64,9 @@ def test_presets_are_what_their_configurations_say(name: str) -> None:
     described = load_model(name)
     assert isinstance(described, Transformer)
     modules = described.num_prediction_modules
-    found = model_of(name, num_nextn_predict_layers=modules)
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    kept = {} if described.quantisation is None else {"quantization_config": blocks}
+    found = model_of(name, num_nextn_predict_layers=modules, **kept)
 
     # A file may leave out a width that no layer has; a configuration never does.
     width = found.feed_forward if described.feed_forward.width else described.feed_forward

@@ -19,6 +19,7 @@ Times: TypeAlias = tuple[
     Float64s,  # float64[tokens of all ranks + 1]
     float,  # unevenness
     Float64s,  # float64[2, 2], of decodes alone and with prefills: a factor, and ns of every step
+    Float64s,  # float64[tokens + 1], what the host takes to launch a step; 0: a graph
 ]
 Stages: TypeAlias = tuple[
     Float64s,  # float64[stages, 2], each one's share of layers, and of those with experts
@@ -108,7 +109,7 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
 
     Beside what `batch_attention_ns` takes a row holds sequences and the tokens of decodes.
     """
-    token_ns, sequence_ns, shared_ns, unevenness, kinds = times
+    token_ns, sequence_ns, shared_ns, unevenness, kinds, host_ns = times
     shares, embedding_ns, _ = stages
     slowest, in_all, widest = 0.0, 0.0, 0
     is_mixed = False
@@ -127,5 +128,6 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
     if stage == 0:
         layers += first
     slowest += layers + shares[stage, 1] * shared_ns[int(in_all)]
+    slowest = max(slowest, shares[stage, 0] * host_ns[widest])
     factor, every = kinds[1 if is_mixed else 0]
     return int(slowest * factor + every + 0.5)

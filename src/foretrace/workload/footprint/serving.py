@@ -8,12 +8,18 @@ Source:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from foretrace.answer import Plain
 from foretrace.base import FORMAT_BY_NAME
 from foretrace.workload.models.account import cache_bytes_per_token
-from foretrace.workload.models.parameters import EMBEDDING, EXPERTS, OUTPUT, parameters
+from foretrace.workload.models.parameters import parameters
+from foretrace.workload.models.parts import (
+    EMBEDDING,
+    EXPERTS,
+    OUTPUT,
+)
 from foretrace.workload.models.transformer import Transformer
 
 # CUDA's context and kernels as PyTorch 2.10 loads them, before any tensor: 0.4 to 0.5 GiB on
@@ -62,34 +68,49 @@ def serving_memory(
         max_sequences: of a step.
         cache_format: of what is kept of tokens.
     """
-    counts = parameters(model)
-    experts = counts.of(EXPERTS).total
-    numbers = (counts.total - experts) / tensor + experts / max(tensor, expert_ranks)
+    kept = weight_bytes_by_part(model)
+    experts = kept[EXPERTS]
+    weights = (sum(kept.values()) - experts) / tensor + experts / max(tensor, expert_ranks)
     width = 3 * model.feed_forward.width
     if model.experts is not None:
         width = max(width, 3 * model.experts.width * model.experts.num_active)
     step = max_tokens * (4 * model.hidden + width / tensor) * 2
     sampling = max_sequences * model.vocabulary * _SAMPLING_BYTES
     shared = min(tensor, model.attention.num_kv_heads) if model.attention.latent is None else 1
-    kept = cache_bytes_per_token(model, cache_format) / shared
+    per_token = cache_bytes_per_token(model, cache_format) / shared
     has_others = max(tensor, expert_ranks, pipeline) > 1
     context = _CONTEXT_BYTES + (_NCCL_BYTES if has_others else 0)
-    ends = [counts.of(EMBEDDING).total / tensor, counts.of(OUTPUT).total / tensor]
+    ends = [kept[EMBEDDING] / tensor, kept[OUTPUT] / tensor]
     if model.ties_embeddings:
         ends[1] = ends[0]
     found: list[ServingMemory] = []
     for stage, layers in enumerate(layers_of_stages(model.num_layers, pipeline)):
         is_last = stage == pipeline - 1
         share = layers / model.num_layers
-        held = numbers
+        held = weights
         if pipeline > 1:
-            of_layers = numbers - ends[0] - (0 if model.ties_embeddings else ends[1])
+            of_layers = weights - ends[0] - (0 if model.ties_embeddings else ends[1])
             held = of_layers * share + ends[0] * (stage == 0) + ends[1] * is_last
-        weights = int(held * FORMAT_BY_NAME["bf16"].num_bytes)
         activations = int(max(step, sampling if is_last else 0))
-        cache = int(capacity * utilisation) - weights - activations - context
-        found.append(ServingMemory(weights, activations, context, max(cache, 0), kept * share))
+        cache = int(capacity * utilisation) - int(held) - activations - context
+        found.append(
+            ServingMemory(int(held), activations, context, max(cache, 0), per_token * share)
+        )
     return min(found, key=lambda one: one.cache / max(one.bytes_per_token, 1.0))
+
+
+def weight_bytes_by_part(model: Transformer) -> defaultdict[str, float]:
+    """Bytes of a model's weights by part, as its checkpoint keeps them.
+
+    Biases count with the weights of their part.
+    """
+    whole = FORMAT_BY_NAME["bf16"].num_bytes
+    found = defaultdict(float, {part.name: part.total * whole for part in parameters(model).parts})
+    how = model.quantisation
+    if how is not None and how.weights:
+        for part in found:
+            found[part] *= 1 - how.share(part) * (1 - how.bytes_per_weight / whole)
+    return found
 
 
 def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:

@@ -21,14 +21,16 @@ from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.sizes import format_bytes
 from foretrace.workload.models.parameters import (
-    EXPERTS,
-    NORMS,
-    ROUTER,
     layer_parameters,
     norm_parameters,
     output_parameters,
     prediction_parameters,
     table_parameters,
+)
+from foretrace.workload.models.parts import (
+    EXPERTS,
+    NORMS,
+    ROUTER,
 )
 from foretrace.workload.models.transformer import Layer, Positions, Transformer
 from foretrace.workload.plan.groups import expert_tensor_size, shard_size

@@ -18,6 +18,7 @@ from foretrace.workload.models.hugging_face import from_hf_config
 from foretrace.workload.models.other_files import read_diffusion, read_recommender, read_totals
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.published import TotalsOnly
+from foretrace.workload.models.quantisation import called_quantised
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.models.transformer_file import read_transformer
@@ -65,7 +66,13 @@ def model_called(name: str, folders: Sequence[Path] = ()) -> Model:
         WorkloadError: if there is none, or the file is wrong.
     """
     is_identifier = "/" in name and not Path(name).exists() and name not in model_names(folders)
-    return load_model(_called(name, folders) if is_identifier else name, folders)
+    if not is_identifier:
+        return load_model(name, folders)
+    plain, how = called_quantised(name)
+    model = load_model(_called(plain, folders), folders)
+    if how is not None and isinstance(model, Transformer):
+        return replace(model, quantisation=how)
+    return model
 
 
 def model_of_configuration(found: JobConfiguration, folders: Sequence[Path] = ()) -> Model:

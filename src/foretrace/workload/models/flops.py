@@ -24,6 +24,15 @@ from foretrace.operators import (
     work_of,
 )
 from foretrace.workload.models.parameters import (
+    Model,
+    attention_weights,
+    feed_forward_weights,
+    parameters,
+    pooling_weights,
+    router_weights,
+    state_weights,
+)
+from foretrace.workload.models.parts import (
     ATTENTION,
     BOTTOM,
     CROSS,
@@ -38,13 +47,6 @@ from foretrace.workload.models.parameters import (
     STATES,
     TOP,
     WHOLE,
-    Model,
-    attention_weights,
-    feed_forward_weights,
-    parameters,
-    pooling_weights,
-    router_weights,
-    state_weights,
 )
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender

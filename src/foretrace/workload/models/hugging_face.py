@@ -20,6 +20,7 @@ from foretrace.workload.models.hugging_face_others import (
     OLDER_FAMILIES,
     STATE_FAMILIES,
 )
+from foretrace.workload.models.quantisation import quantisation_of
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.models.transformer_file import read_transformer
 
@@ -52,6 +53,19 @@ def from_hf_config(config: Mapping[str, object] | str | Path) -> Transformer:
 
 
 def _read(values: Mapping[str, object], path: Path) -> Transformer:
+    model, where = _shaped(values, path), f"configuration {str(path)!r}"
+    inner = values.get("text_config")
+    nested = inner.get("quantization_config") if isinstance(inner, Mapping) else None
+    stated = values.get("quantization_config", nested)
+    if stated is None:
+        return model
+    if not isinstance(stated, Mapping):
+        raise WorkloadError(f"'quantization_config' of {where} is {stated!r}: expected a mapping")
+    return replace(model, quantisation=quantisation_of(stated, model, where))
+
+
+def _shaped(values: Mapping[str, object], path: Path) -> Transformer:
+    """The model without what is said of its weights' formats."""
     kind = values.get("model_type")
     inner = values.get("text_config")
     if isinstance(inner, Mapping) and inner.get("model_type") in _TABLES:

@@ -12,6 +12,24 @@ from typing import ClassVar
 
 from foretrace.answer import Plain
 from foretrace.workload.models.diffusion import DenoisingUNet, Diffusion, DiT
+from foretrace.workload.models.parts import (
+    ATTENTION,
+    BOTTOM,
+    CROSS,
+    EMBEDDING,
+    EXPERTS,
+    FEED_FORWARD,
+    NORMS,
+    OUTPUT,
+    POSITIONS,
+    PREDICTION,
+    ROUTER,
+    SHARED_EXPERTS,
+    STATES,
+    TABLES,
+    TOP,
+    WHOLE,
+)
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.models.transformer import (
@@ -28,23 +46,6 @@ from foretrace.workload.models.transformer import (
 )
 
 Model = Transformer | Recommender | DenoisingUNet | DiT | TotalsOnly
-
-EMBEDDING = "embedding"
-POSITIONS = "positions"
-ATTENTION = "attention"
-STATES = "states"
-FEED_FORWARD = "feed-forward"
-ROUTER = "router"
-EXPERTS = "experts"
-SHARED_EXPERTS = "shared experts"
-NORMS = "norms"
-PREDICTION = "prediction modules"
-OUTPUT = "output"
-TABLES = "embedding tables"
-BOTTOM = "bottom network"
-CROSS = "cross layers"
-TOP = "top network"
-WHOLE = "whole model"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from foretrace.workload.models.entries import Entry
 from foretrace.workload.models.published import Published
+from foretrace.workload.models.quantisation import Quantisation
 
 
 class Positions(StrEnum):
@@ -264,6 +265,7 @@ class Transformer:
     parent: str  # the description it extends; "" if none
     path: Path | None  # `None`: it was not read from a file
     picture_tokens: int = 0  # of a picture that it makes token by token; 0: it makes none
+    quantisation: Quantisation | None = None  # as its checkpoint keeps weights; None: 16 bit
 
     kind = "transformer"
 

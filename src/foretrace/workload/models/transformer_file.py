@@ -5,6 +5,7 @@ from __future__ import annotations
 from foretrace.base import Document
 from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
+from foretrace.workload.models.quantisation import QUANTISATIONS
 from foretrace.workload.models.transformer import (
     Experts,
     FeedForward,
@@ -41,6 +42,12 @@ SHAPE_FIELDS = (
     EntryField("tied_embeddings", EntryKind.FLAG, "the output uses the embedding's table"),
     EntryField("capped_logits", EntryKind.FLAG, "logits go through a tangent"),
     EntryField("prediction_modules", EntryKind.COUNT, "further layers that predict ahead", low=0),
+    EntryField(
+        "weights",
+        EntryKind.CHOICE,
+        "how its checkpoint keeps those of linear layers; in 16 bit unless stated",
+        choices=tuple(QUANTISATIONS),
+    ),
 )
 ATTENTION_FIELDS = (
     EntryField("heads", EntryKind.COUNT, "heads", is_required=True),
@@ -169,6 +176,7 @@ def read_transformer(document: Document) -> Transformer:
         caps_logits=shape.flag("capped_logits"),
         num_prediction_modules=shape.count("prediction_modules"),
         picture_tokens=shape.count("picture_tokens"),
+        quantisation=QUANTISATIONS.get(shape.choice("weights", "")),
         published=file.published,
         entries=file.entries,
         parent=document.parent,

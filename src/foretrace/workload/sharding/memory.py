@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from foretrace.base import known_format
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
-from foretrace.workload.models.parameters import TABLES, parameters
+from foretrace.workload.models.parameters import parameters
+from foretrace.workload.models.parts import TABLES
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.sharding.placed import STATE_BYTES, PlacedTables

@@ -1,0 +1,20 @@
+"""What parts of models are called."""
+
+from __future__ import annotations
+
+EMBEDDING = "embedding"
+POSITIONS = "positions"
+ATTENTION = "attention"
+STATES = "states"
+FEED_FORWARD = "feed-forward"
+ROUTER = "router"
+EXPERTS = "experts"
+SHARED_EXPERTS = "shared experts"
+NORMS = "norms"
+PREDICTION = "prediction modules"
+OUTPUT = "output"
+TABLES = "embedding tables"
+BOTTOM = "bottom network"
+CROSS = "cross layers"
+TOP = "top network"
+WHOLE = "whole model"
