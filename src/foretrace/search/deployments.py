@@ -168,9 +168,12 @@ class _Search:
     def nothing(self) -> WorkloadError:
         """What to say where no deployment keeps the promise."""
         nearest = max(self.tried, key=lambda each: each.kept_share, default=None)
-        told = "a request alone takes longer on every one of them"
-        if self.refused and not self.is_too_slow:
-            told = next(iter(self.refused))
+        slow, refused = "a request alone takes longer", next(iter(self.refused), "")
+        told = f"{slow} on every one of them"
+        if refused:
+            told = f"{slow} on those that serve, and of others {refused}"
+        if refused and not self.is_too_slow:
+            told = refused
         if nearest is not None:
             told = (
                 f"{nearest.num_gpus} GPUs come nearest, with which "
