@@ -156,8 +156,14 @@ def test_table_equals_a_search_of_every_step_and_rank(timeline: Timeline) -> Non
 
     table = steps(timeline)
 
-    columns = [table.step, table.rank, table.mark_ns, table.begin_ns]
-    columns += [table.host_end_ns, table.end_ns]
+    columns = (
+        table.step,
+        table.rank,
+        table.mark_ns,
+        table.begin_ns,
+        table.host_end_ns,
+        table.end_ns,
+    )
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
     assert (timeline.end_ns[table.end_node] == table.end_ns).all()
     assert (graph.rank[table.end_node] == table.rank).all()
