@@ -41,8 +41,9 @@ def step_section(replay: ReplayReport) -> Section:
         parts=(ShareBar("", shares), Legend(shares), *_per_rank(replay)),
         note=(
             "Waiting for ranks: this one is in a collective, and another has not come. A step of a "
-            "rank runs from its host mark to the later of its host end and the end of the last "
-            "device operation launched in it; the parts sum to it exactly."
+            "rank runs from its host mark, or where its device was done with the step before, to "
+            "the later of its host end and the end of the last device operation launched in it; "
+            "the parts sum to it exactly."
         ),
     )
 
