@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -42,33 +42,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if "oracles" in text or "mark.compiled" in text else True
 
 
-class _FromTheEnd(pytest.Dir):
-    """A folder of tests whose last file is loaded first."""
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Files and folders, turned round."""
-        return reversed(list(super().collect()))
-
-
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Every second worker loads tests from the end.
-
-    So each writes the byte code of one half of them, and finds the other half written.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    if int(worker.removeprefix("gw")) % 2 == 0 or (path / "__init__.py").is_file():
-        return None
-    found: pytest.Collector = _FromTheEnd.from_parent(parent, path=path)
-    return found
-
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as `compiled` every test in a file that imports an oracle of a compiled loop.
 
-    Not those that are marked `large`. All workers have them in one order.
+    Not those that are marked `large`.
     """
-    items.sort(key=lambda item: item.path.parts)
     for item in items:
         module = getattr(item, "module", None)
         is_large = item.get_closest_marker("large") is not None
