@@ -140,7 +140,7 @@ def test_other_kinds_are_read(tmp_path: Path) -> None:
     ("old", "new", "sentence"),
     [
         ("layers = 4", "layer = 4", r"\[shape\] of model file .*own.toml' has the key 'layer', "),
-        ("layers = 4", "layer = 4", r"allowed are layers, hidden, .*did you mean 'layers'\?"),
+        ("layers = 4", "layer = 4", r"allowed are layers, .*did you mean 'layers'\?"),
         ("[shape]", "[shapes]", r"model file .* has the key 'shapes'.*did you mean 'shape'\?"),
         ("layers = 4", "", r"\[shape\] of .* lacks layers: add them, or extend a preset"),
         ("layers = 4", 'layers = "4"', r"'layers' of .* is '4', where a whole number of at least"),
