@@ -94,22 +94,29 @@ def found_dependencies(
         EdgeKind.WAKE: syncs.wake_ns,
     }
     constants = {kind: fitted_constant(kind, values) for kind, values in samples.items()}
-    in_graphs = graph_samples(operations, *free)
-    if len(in_graphs):  # nothing else lies in these gaps, so that their sum is what counts
-        fitted = fitted_constant(EdgeKind.GRAPH, in_graphs)
-        constants[EdgeKind.GRAPH] = replace(fitted, lag_ns=round(float(in_graphs.mean())))
+    along = stream_edges(operations, places)
+    if (along.kind == EdgeKind.GRAPH).any():
+        constants[EdgeKind.GRAPH] = _graph_constant(graph_samples(operations, *free))
     for kind in (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED):
         constants[kind] = fitted_constant(kind, between.hand_over_ns)
     edges = Edges.joined(
         [
             launch_edges(operations, places),
-            stream_edges(operations, places),
+            along,
             between.edges,
             queue.edges,
             syncs.edges,
         ]
     )
     return Dependencies(edges, queue, syncs, waits, unrecorded, constants)
+
+
+def _graph_constant(samples_ns: Int64s) -> EdgeConstant:
+    """The mean of the samples: nothing else lies in these gaps, so that their sum counts."""
+    fitted = fitted_constant(EdgeKind.GRAPH, samples_ns)
+    if not len(samples_ns):
+        return fitted
+    return replace(fitted, lag_ns=round(float(samples_ns.mean())))
 
 
 def _seen(

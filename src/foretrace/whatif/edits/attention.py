@@ -59,7 +59,8 @@ class Attention(WorkEdit):
 
     flash: bool
     of: Selection = field(default=Selection())
-    is_causal: bool | None = None  # where shapes do not tell; `None`: then it counts as not
+    # Where shapes do not tell; `None`: if a mask of ones is cut beside any of the scores.
+    is_causal: bool | None = None
 
     ATTENTION = Key("attention", Holds.NAME, "flash or plain attention.", "flash or plain", "KIND")
     KEYS = (ATTENTION,)
