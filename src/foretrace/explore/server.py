@@ -54,6 +54,7 @@ class ExploreServer:
         listening = socket.socket()
         try:
             listening.bind((_HERE, port))
+            listening.listen()  # whoever asks before the server runs waits for it
         except OSError as err:
             raise OutputError(
                 f"port {port} of {_HERE} cannot be listened at ({err.strerror}): take another "
