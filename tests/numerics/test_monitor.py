@@ -201,6 +201,41 @@ def test_a_log_that_was_cut_off_is_read_to_its_last_whole_line(tmp_path: Path) -
     assert json.loads(whole.splitlines()[0])["step"] == 100
 
 
+class Clock:
+    """A millisecond passes whenever somebody looks at it."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-3
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("step_s", "every", "looked_at"),
+    [(1.0, None, [20, 40, 60, 80, 100]), (1e-4, None, [20, 60]), (1e-4, 20, [20, 40, 60, 80, 100])],
+)
+def test_looks_are_rarer_where_they_would_take_more_than_a_hundredth_of_steps(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step_s: float,
+    every: int | None,
+    looked_at: list[int],
+) -> None:
+    clock, path = Clock(), tmp_path / "log.jsonl"
+    monkeypatch.setattr("foretrace.numerics.monitor.time.perf_counter", clock)
+    parameter = torch.nn.Parameter(torch.zeros(64))
+    optimizer = torch.optim.Adam([parameter])
+    with OptimizerMonitor(optimizer, path, every=every):
+        for _ in range(100):
+            clock.now += step_s
+            parameter.grad = torch.randn(64)
+            optimizer.step()
+
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == looked_at
+
+
 def sharded(rank: int, folder: str) -> None:
     """One of two processes, each with its half of every matrix."""
     from torch.distributed import FileStore  # type: ignore[attr-defined]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +26,8 @@ _LARGE = 0.5  # a ratio that gradients without memory have in 3 % of elements (b
 _TINY = 1e-30  # beside any gradient
 _OF_MEDIAN = 8  # one of so many elements is sorted
 _FEWEST = 16  # elements that have a distribution
+_EVERY, _LARGEST_EVERY = 20, 320  # steps between two observations, where none are asked for
+_SHARE = 0.01  # of the time of steps that looking may take then
 
 # Limits: measured to raise no alarm on healthy training, and to see a planted event first
 # (bench/numerics.py); docs/numerics.md states what they raised.
@@ -77,7 +80,7 @@ class OptimizerMonitor:
         path: str | Path | None = None,
         *,
         names: Iterable[tuple[str, Tensor]] = (),
-        every: int = 20,
+        every: int | None = None,
         sample: int = 512,
         on_alarm: Callable[[Alarm], object] | None = None,
     ) -> None:
@@ -87,17 +90,21 @@ class OptimizerMonitor:
             optimizer: any of PyTorch's form.
             path: where a line of JSON goes for each observation.
             names: of parameters, as `model.named_parameters()`.
-            every: steps between two observations.
+            every: steps between two observations; `None`: 20, and twice as many for as long as
+                looking takes this process more than 1 % of its time, up to 320.
             sample: elements of each tensor that are looked at.
             on_alarm: called with each alarm.
 
         Raises:
             WorkloadError: if no parameter has enough elements, and there is no other process.
         """
-        if every < 1 or sample < 2:  # noqa: PLR2004  one element has no spread
+        first = _EVERY if every is None else every
+        if first < 1 or sample < 2:  # noqa: PLR2004  one element has no spread
             raise WorkloadError(f"every {every} steps, {sample} elements: take 1 and 2 or more")
         self.alarms: list[Alarm] = []
-        self._every, self._on_alarm = every, on_alarm
+        self._on_alarm = on_alarm
+        self._every, self._next = first, first
+        self._effort = None if every is not None else _Effort(since=time.perf_counter())
         self._watchman = Watchman(OPTIMIZER_RULES)
         group = torch.distributed
         is_one_of_many = group.is_available() and group.is_initialized()
@@ -140,19 +147,28 @@ class OptimizerMonitor:
         if not self._parts:
             return
         self._step += 1
-        until = -self._step % self._every
-        if until == 0:
-            self._before = self._values(lambda part: part.parameter)
-        elif until == 1:
-            self._last_gradient = self._values(_gradient)
+        if self._step < self._next - 1:
+            return
+        with _timed(self._effort):
+            if self._step == self._next:
+                self._before = self._values(lambda part: part.parameter)
+            else:
+                self._last_gradient = self._values(_gradient)
 
     def _end(self, *_: object) -> None:
         """After it: look, write, judge."""
         if self._before is None:
             return
-        with torch.no_grad():
-            found = self._observed(self._before)
+        with _timed(self._effort):
+            self._look(self._before)
         self._before = None
+        if self._effort is not None and self._effort.is_too_large():
+            self._every = min(2 * self._every, _LARGEST_EVERY)
+        self._next = self._step + self._every
+
+    def _look(self, before: Tensor) -> None:
+        with torch.no_grad():
+            found = self._observed(before)
         if self._every == 1:
             self._last_gradient = self._values(_gradient)
         if self._path is not None:
@@ -194,7 +210,9 @@ class OptimizerMonitor:
             "cosine": _cosines(update, -gradient),
             "update_norm": norm / update.shape[1] ** 0.5,
         }
-        table = torch.stack([columns[name].double() for name in STATISTICS], 1).cpu().tolist()
+        on_device = torch.stack([columns[name].double() for name in STATISTICS], 1)
+        with _waited(self._effort):  # for the step's own work
+            table = on_device.cpu().tolist()
         return Observation(
             step=self._step,
             time_ns=time.time_ns(),
@@ -232,6 +250,35 @@ class OptimizerMonitor:
     def _state(self, part: _Part) -> Mapping[str, Any]:
         state: Mapping[str, Any] = self._optimizer.state.get(part.parameter, {})
         return state
+
+
+@dataclass
+class _Effort:
+    """What looking has taken of this process's time since the last observation; seconds."""
+
+    since: float
+    spent: float = 0.0
+
+    def is_too_large(self) -> bool:
+        """Whether it was a larger share than it may be; the next observation counts anew."""
+        now = time.perf_counter()
+        found = self.spent > _SHARE * (now - self.since)
+        self.since, self.spent = now, 0.0
+        return found
+
+
+@contextmanager
+def _timed(effort: _Effort | None, sign: int = 1) -> Iterator[None]:
+    """Count what is done within as effort."""
+    begin = time.perf_counter()
+    yield
+    if effort is not None:
+        effort.spent += sign * (time.perf_counter() - begin)
+
+
+def _waited(effort: _Effort | None) -> AbstractContextManager[None]:
+    """Take what is waited for within out of the effort that it is part of."""
+    return _timed(effort, sign=-1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
