@@ -10,6 +10,7 @@ import foretrace as ft
 from foretrace.analyze import step_time_ns
 from foretrace.analyze.questions import breakdown
 from foretrace.base import NS_PER_S, ScenarioError
+from tests.graph.recorded import PROCESS, Event, file_text, kernel, launch, step
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +54,60 @@ def test_layers_are_told_step_by_step(job: ft.Job) -> None:
     assert len(found.table("layers").rows) == 3
     assert [one.step for one in found.steps] == list(job.steps)
     assert set(found.as_json()) >= {"tokens_per_s", "samples_per_s", "mfu", "busy_share", "layers"}
+
+
+def called(name: str, number: int, shapes: list[list[int]], runs: str) -> list[Event]:
+    """An operator of some shapes that launches one kernel."""
+    at = 100 * number
+    operator = {
+        "ph": "X", "cat": "cpu_op", "name": name, "pid": PROCESS, "tid": PROCESS, "ts": at,
+        "dur": 50,
+        "args": {"Input Dims": shapes, "Input type": ["c10::BFloat16"] * len(shapes)},
+    }  # fmt: skip
+    ran = kernel(runs, at + 30, 40, correlation=number)
+    return [operator, launch(at + 10, 5, correlation=number), ran]
+
+
+def recorded(folder: Path, *calls: tuple[str, list[list[int]], str]) -> ft.Job:
+    events = [step(1, 0, 5_000)]
+    for number, (name, shapes, runs) in enumerate(calls, start=1):
+        events += called(name, number, shapes, runs)
+    path = folder / "trace.json"
+    path.write_text(file_text(events), encoding="utf-8")
+    return ft.load(path, cache=False)
+
+
+PRODUCT = ("aten::mm", [[96, 64], [64, 64]], "ampere_bf16_s16816gemm_bf16_128x64_tn")
+
+
+def test_rows_of_an_engine_that_serves_are_tokens(tmp_path: Path) -> None:
+    attention = ("engine::attention", [], "void flash::flash_fwd_splitkv_kernel<traits>()")
+
+    found = ft.throughput(recorded(tmp_path, PRODUCT, attention, PRODUCT))
+
+    assert (found.num_samples, found.num_tokens) == (None, 96)
+    assert "behind one another" in found.untold["samples/s"]
+
+
+def test_rows_where_nothing_attends_are_samples(tmp_path: Path) -> None:
+    found = ft.throughput(recorded(tmp_path, PRODUCT, PRODUCT))
+
+    assert (found.num_samples, found.num_tokens) == (96, None)
+
+
+@pytest.mark.parametrize(
+    ("scores", "num_samples", "num_tokens"),
+    [
+        ([[4, 2, 24, 24], [4, 2, 24, 24]], 4, 96),
+        ([[4, 2, 24, 24], [4, 2, 12, 24]], 4, None),  # lengths differ
+        ([[24, 2, 4, 4], [4, 2, 24, 24]], None, None),  # over time and over space
+    ],
+)
+def test_attention_over_several_lengths_tells_no_sample(
+    tmp_path: Path, scores: list[list[int]], num_samples: int | None, num_tokens: int | None
+) -> None:
+    softmax = [("aten::_softmax", [one], "void softmax_warp_forward<float>()") for one in scores]
+
+    found = ft.throughput(recorded(tmp_path, PRODUCT, softmax[0], PRODUCT, softmax[1], PRODUCT))
+
+    assert (found.num_samples, found.num_tokens) == (num_samples, num_tokens)

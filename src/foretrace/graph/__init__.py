@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from foretrace.graph.findings import CUT_OFF as CUT_OFF
     from foretrace.graph.findings import GRAPH_KERNELS as GRAPH_KERNELS
     from foretrace.graph.findings import LACKING as LACKING
+    from foretrace.graph.findings import LOST_KERNELS as LOST_KERNELS
     from foretrace.graph.findings import LOST_LAUNCHES as LOST_LAUNCHES
     from foretrace.graph.findings import LOST_WORK as LOST_WORK
     from foretrace.graph.graph import EdgeConstant as EdgeConstant

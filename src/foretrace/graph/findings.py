@@ -7,25 +7,29 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretrace.answer import count_text, duration_text
-from foretrace.base import Bools
+from foretrace.base import Bools, used_positions
 from foretrace.graph.dependencies import Dependencies
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.rules.collectives import Matches
 from foretrace.graph.rules.unrecorded import UnrecordedWork
-from foretrace.trace import KEPT_OF_CUT
+from foretrace.trace import KEPT_OF_CUT, RuntimeRole, runtime_role
 
 CUT_OFF = "cut off"
 LOST_LAUNCHES = "lost launches"
+LOST_KERNELS = "lost kernels"
 BEFORE = "work before the recording"
 GRAPH_KERNELS = "kernels of CUDA graphs"
 LOST_WORK = "device work"
 # Findings of these topics bear on every number of the recording; others say how it was read.
 LACKING = frozenset(
-    {CUT_OFF, LOST_LAUNCHES, BEFORE, GRAPH_KERNELS, LOST_WORK, "clock", "collectives", "ghosts"}
-)
-_MANY = 0.05  # of device operations; fewer lost launches move no number that is shown
+    {
+        CUT_OFF, LOST_LAUNCHES, LOST_KERNELS, BEFORE, GRAPH_KERNELS, LOST_WORK,
+        "clock", "collectives", "ghosts",
+    }
+)  # fmt: skip
+_MANY = 0.05  # of device operations, or launches; fewer lost ones move no number that is shown
 
 
 def recording_findings(
@@ -84,6 +88,7 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
             f"{num_alone:,} of {num_device:,} device operations have no recorded launch; they "
             "follow their stream, or start as long after their rank's start as measured.",
         )
+    yield from _of_launches(operations)
     for op in operations.held_from_before.tolist():
         ops = operations.ops
         rank = operations.ranks[int(ops.rank[op])]
@@ -106,6 +111,22 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
             "launch queue",
             f"{int(found.queue.is_blocked.sum()):,} launches were held with about "
             f"{found.queue.depth:,} operations pending; their waiting is simulated.",
+        )
+
+
+def _of_launches(operations: Operations) -> Iterator[Finding]:
+    items = operations.items
+    names = used_positions(items.name, len(operations.names))
+    launches = np.zeros(len(operations.names), np.bool_)
+    launches[names] = runtime_role(operations.names[at] for at in names) == RuntimeRole.LAUNCH
+    is_alone = launches[items.name] & (items.role == RuntimeRole.OTHER)
+    num_alone, num_owners = int(is_alone.sum()), int((items.role == RuntimeRole.LAUNCH).sum())
+    if num_alone > _MANY * (num_alone + num_owners):
+        yield Finding(
+            LOST_KERNELS,
+            f"{num_alone:,} of {num_alone + num_owners:,} launches have no recorded device work: "
+            "a CUDA graph was being captured, the recording ended before, or kernels were "
+            "filtered. What the device did of them is not told.",
         )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from foretrace.analyze import LayerUse, StepUse, Utilization, step_time_ns, utilization
 from foretrace.analyze.questions import breakdown
 from foretrace.answer import (
@@ -31,7 +33,9 @@ from foretrace.answer import (
     rate_text,
 )
 from foretrace.base import NS_PER_S, ScenarioError
+from foretrace.graph import operator_classes
 from foretrace.machine import Chip
+from foretrace.operators import OperatorClass
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.resize.read import ReadSizes, read_sizes
 
@@ -281,21 +285,58 @@ def _counted(
         )
     program, plan = baseline.program, baseline.before.plan
     read = read_sizes(program)
-    length = sequence or (read.sequence if (read.sequence or 1) > 1 else None)
+    length = sequence or _length(read, plan.context)
+    rows = (
+        None if read.micro_batch is None else plan.num_microbatches * read.micro_batch * plan.data
+    )
     untold = {}
     samples = global_batch
-    if samples is None and read.micro_batch is None:
-        untold["samples/s"] = "no shapes tell a microbatch: state it with --global-batch"
-    elif samples is None and program.doubts:
-        untold["samples/s"] = f"the plan is not known, {program.doubts[0]}"
-    elif samples is None:
-        samples = plan.num_microbatches * (read.micro_batch or 1) * plan.data
     if samples is None:
-        untold["tokens/s"] = untold["samples/s"]
-    elif length is None:
+        reason = _why_no_samples(baseline, read)
+        samples = rows if reason is None else None
+        untold = {} if reason is None else {"samples/s": reason, "tokens/s": reason}
+    if samples is not None and length is None:
         untold["tokens/s"] = "shapes tell no sequence: state its tokens with --sequence"
     tokens = None if samples is None or length is None else samples * length
+    if samples is None and _holds_tokens(baseline, read) and not program.doubts:
+        tokens = rows
+        del untold["tokens/s"]
     return _Counted(samples, tokens, _source(baseline, read, global_batch)), untold
+
+
+def _length(read: ReadSizes, context: int) -> int | None:
+    """Tokens of a sample; attention over several lengths tells none, but of ranks of CONTEXT."""
+    is_one = context > 1 or len(read.lengths) <= 1
+    return read.sequence if is_one and (read.sequence or 1) > 1 else None
+
+
+def _why_no_samples(baseline: Baseline, read: ReadSizes) -> str | None:
+    """Why what shapes show is no number of samples; `None` where it is."""
+    if read.micro_batch is None:
+        return "no shapes tell a microbatch: state it with --global-batch"
+    if baseline.program.doubts:
+        return f"the plan is not known, {baseline.program.doubts[0]}"
+    if len(read.batches) > 1:
+        few, many = read.batches[0], read.batches[-1]
+        return (
+            f"attention is over {few:,} to {many:,} sequences: state the samples of a step with "
+            "--global-batch"
+        )
+    if _holds_tokens(baseline, read):
+        return "sequences lie behind one another: state their number with --global-batch"
+    return None
+
+
+def _holds_tokens(baseline: Baseline, read: ReadSizes) -> bool:
+    """Whether rows are tokens: there is attention, and no shape that tells its sequences.
+
+    So do engines that serve, and training on packed documents.
+    """
+    if read.lengths or read.sequence != 1 or read.micro_batch is None:
+        return False
+    graph = baseline.program.graph
+    _, classes = operator_classes(graph, np.flatnonzero(graph.is_device))
+    return OperatorClass.ATTENTION in classes
 
 
 def _source(baseline: Baseline, read: ReadSizes, global_batch: int | None) -> str:

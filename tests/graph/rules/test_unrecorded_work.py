@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.analyze.labels import class_labels
-from foretrace.graph import BEFORE, DEVICE_WORK, GRAPH_KERNELS, LOST_WORK, NodeKind, Recording
+from foretrace.graph import (
+    BEFORE,
+    DEVICE_WORK,
+    GRAPH_KERNELS,
+    LOST_KERNELS,
+    LOST_WORK,
+    NodeKind,
+    Phase,
+    Recording,
+)
 from foretrace.simulate import simulate
 from tests.graph.recorded import (
     Event,
@@ -134,3 +143,30 @@ def test_gaps_that_are_little_of_a_rank_s_time_are_hand_overs_that_came_late() -
     )
 
     assert not nodes_of(recording.graph, NodeKind.GHOST)
+
+
+def captured(launches: int) -> list[Event]:
+    """Kernels of a graph that is being captured are launched and do not run; then a copy does."""
+    copy = "Memcpy HtoD (Pageable -> Device)"
+    return [
+        step(1, 0, 1_000),
+        *(launch(100 + 10 * at, 5, correlation=at) for at in range(1, 1 + launches)),
+        call("cudaMemcpyAsync", 500, 5, correlation=900),
+        kernel(copy, 510, 5, correlation=900, category="gpu_memcpy"),
+    ]
+
+
+def test_launches_whose_kernels_were_not_recorded_are_told_and_load_no_data() -> None:
+    recording = recorded(*captured(20))
+
+    (told,) = [one for one in recording.findings if one.topic == LOST_KERNELS]
+    assert "20 of 21 launches" in told.text
+    graph = recording.graph
+    launches = nodes_of(graph, NodeKind.CALL, name="cudaLaunchKernel")
+    assert set(graph.phase[launches].tolist()) == {Phase.FORWARD}
+    before_the_copy = graph.phase[nodes_of(graph, NodeKind.LAUNCH, name="cudaMemcpyAsync")]
+    assert before_the_copy.tolist() == [Phase.DATA]
+
+
+def test_a_recording_whose_kernels_are_there_lacks_none() -> None:
+    assert not [one for one in recorded(*captured(0)).findings if one.topic == LOST_KERNELS]

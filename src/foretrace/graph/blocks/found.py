@@ -220,7 +220,13 @@ def with_blocks(
     )
     labels = found.labels
     nodes = spread_labels(
-        nodes, points, labels, facts=facts, scope=scope, met_nodes=(met.arrive, met.finish, met.hub)
+        nodes,
+        points,
+        labels,
+        facts=facts,
+        scope=scope,
+        met_nodes=(met.arrive, met.finish, met.hub),
+        names=names,
     )
     evidence = evidence_of(nodes, found.layers, found.stages, found.backward_source)
     return FoundBlocks(nodes, evidence, findings_of(evidence, found.stages, corrections))

@@ -30,7 +30,7 @@ from foretrace.graph.nodes import (
     Part,
     Phase,
 )
-from foretrace.trace import NO_ID
+from foretrace.trace import NO_ID, RuntimeRole, runtime_role
 
 # Of kernels of a pass, by PyTorch, cuDNN, FlashAttention and Triton's compiler.
 _BACKWARD_NAME = re.compile(r"backward|bwd|dgrad|wgrad")
@@ -212,6 +212,7 @@ def spread_labels(
     facts: ScopeFacts,
     scope: Int32s,
     met_nodes: tuple[Int64s, Int64s, Int64s],
+    names: Sequence[str],
 ) -> DraftNodes:
     """Nodes with labels.
 
@@ -222,6 +223,7 @@ def spread_labels(
         facts: of scopes.
         scope: innermost scope of each node.
         met_nodes: arrivals, finishes in the same rows, and hubs by collective.
+        names: of nodes.
     """
     arrive, finish, hub = met_nodes
     columns = nodes.columns
@@ -235,7 +237,7 @@ def spread_labels(
     for target, source in zip(spread, sources, strict=True):
         target[points.node] = source
         target[finish] = target[arrive]
-    _onto_host(nodes, points, sources, spread)
+    _onto_host(nodes, points, sources, spread, names)
     kind = columns["kind"]
     is_host = np.isin(kind, [int(one) for one in HOST_KINDS])
     is_loading = is_host & (facts.phase[scope] == Phase.DATA) & (kind != NodeKind.OPERATOR)
@@ -255,8 +257,13 @@ def _onto_host(
     points: WorkPoints,
     sources: tuple[Int64s, ...],
     spread: list[Int64s],
+    names: Sequence[str],
 ) -> None:
-    """Host nodes take the label of the next point of their thread in the step, else the last."""
+    """Host nodes take the label of the next point of their thread in the step, else the last.
+
+    Of inputs they take it only where no kernel is launched between: those of a CUDA graph that is
+    being captured are launched, and are no points.
+    """
     columns = nodes.columns
     lane = columns["host_lane"].astype(np.int64)
     is_taken = np.zeros(len(nodes), np.bool_)
@@ -268,11 +275,9 @@ def _onto_host(
         return
     by_lane = np.argsort(points.lane, kind="stable")
     lanes = points.lane[by_lane].astype(np.int64)
-    base = int(points.at_ns.min())
     at_ns = columns["host_ns"][rows].astype(np.int64)
     low = np.searchsorted(lanes, lane[rows], side="left")
     high = np.searchsorted(lanes, lane[rows], side="right")
-    del base
     next_point = _first_not_before(points.at_ns[by_lane], low, high, at_ns)
     size = len(by_lane)
     step = columns["step"][rows]
@@ -285,6 +290,32 @@ def _onto_host(
     point = by_lane[chosen[is_known]]
     for target, source in zip(spread, sources, strict=True):
         target[rows[is_known]] = source[point]
+    known = rows[is_known]
+    loads = sources[1][point] == Phase.DATA
+    launches = _launches_of_nothing(nodes, names)
+    if not loads.any() or not len(launches):
+        return
+    known, until_ns = known[loads], points.at_ns[point[loads]]
+    low = np.searchsorted(lane[launches], lane[known], side="left")
+    high = np.searchsorted(lane[launches], lane[known], side="right")
+    launched_ns = columns["host_ns"][launches].astype(np.int64)
+    first = _first_not_before(launched_ns, low, high, columns["host_ns"][known].astype(np.int64))
+    behind = _first_not_before(launched_ns, low, high, until_ns)
+    computes = known[first < behind]
+    values = (int(Part.UNKNOWN), int(Phase.FORWARD), NO_LAYER, NO_MICROBATCH)
+    for target, value in zip(spread, values, strict=True):
+        target[computes] = value
+
+
+def _launches_of_nothing(nodes: DraftNodes, names: Sequence[str]) -> Int64s:
+    """Calls that launch kernels, of which none was recorded; by lane and time."""
+    columns = nodes.columns
+    calls = np.flatnonzero((columns["kind"] == NodeKind.CALL) & (columns["host_lane"] >= 0))
+    used = used_positions(columns["name"][calls], len(names))
+    launches = np.zeros(len(names), np.bool_)
+    launches[used] = runtime_role(names[at] for at in used.tolist()) == RuntimeRole.LAUNCH
+    found = calls[launches[columns["name"][calls]]]
+    return found[np.lexsort((columns["host_ns"][found], columns["host_lane"][found]))]
 
 
 def _first_not_before(at_ns: Int64s, low: Int64s, high: Int64s, wanted: Int64s) -> Int64s:

@@ -46,7 +46,9 @@ _GROUPED = {"_grouped_mm", "grouped_mm"}
 class ReadSizes(Answer):
     """What shapes tell of a model and its inputs."""
 
-    json_names: ClassVar = {"divided": "", "table_rows": "", "origin": "read_from"}
+    json_names: ClassVar = {
+        "divided": "", "table_rows": "", "origin": "read_from", "lengths": "", "batches": "",
+    }  # fmt: skip
 
     sizes: Sizes
     micro_batch: int | None  # sequences; `None`: nothing tells
@@ -56,6 +58,8 @@ class ReadSizes(Answer):
     table_rows: tuple[int, ...] = ()  # of looked-up tables beside the vocabulary's
     origin: Mapping[str, str] = field(default_factory=dict)  # field -> what it was read from
     notes: tuple[str, ...] = ()
+    lengths: tuple[int, ...] = ()  # tokens over which attention was called, rising
+    batches: tuple[int, ...] = ()  # sequences of these calls, rising; several: of no one batch
 
     @property
     def headline(self) -> str:
@@ -136,7 +140,26 @@ def read_sizes(program: Program, *, stated: Sizes | None = None) -> ReadSizes:
         table_rows=tables,
         origin=_origin(read, stated, local),
         notes=tuple(notes),
+        **_attended(blocks),
     )
+
+
+def _attended(blocks: RecordedBlocks) -> dict[str, tuple[int, ...]]:
+    """Lengths and numbers of sequences over which layers call attention, forward."""
+    calls = [
+        shape
+        for layer in _forward_layers(blocks)
+        for one in layer
+        for shape in (
+            attention_shape(one.operator, one.signature),
+            scores_shape(one.operator, one.signature),
+        )
+        if shape is not None and not shape.is_backward
+    ]
+    return {
+        "lengths": tuple(sorted({one.query_length for one in calls})),
+        "batches": tuple(sorted({one.batch for one in calls})),
+    }
 
 
 def _times(size: int | None, factor: int) -> int | None:
