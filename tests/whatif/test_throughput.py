@@ -68,7 +68,10 @@ def called(name: str, number: int, shapes: list[list[int]], runs: str) -> list[E
     return [operator, launch(at + 10, 5, correlation=number), ran]
 
 
-def recorded(folder: Path, *calls: tuple[str, list[list[int]], str]) -> ft.Job:
+Called = tuple[str, list[list[int]], str]  # operator, its shapes, the kernel that it runs
+
+
+def recorded(folder: Path, *calls: Called) -> ft.Job:
     events = [step(1, 0, 5_000)]
     for number, (name, shapes, runs) in enumerate(calls, start=1):
         events += called(name, number, shapes, runs)
@@ -81,7 +84,7 @@ PRODUCT = ("aten::mm", [[96, 64], [64, 64]], "ampere_bf16_s16816gemm_bf16_128x64
 
 
 def test_rows_of_an_engine_that_serves_are_tokens(tmp_path: Path) -> None:
-    attention = ("engine::attention", [], "void flash::flash_fwd_splitkv_kernel<traits>()")
+    attention: Called = ("engine::attention", [], "void flash::flash_fwd_splitkv_kernel<traits>()")
 
     found = ft.throughput(recorded(tmp_path, PRODUCT, attention, PRODUCT))
 

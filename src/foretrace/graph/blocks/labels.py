@@ -310,12 +310,14 @@ def _onto_host(
 def _launches_of_nothing(nodes: DraftNodes, names: Sequence[str]) -> Int64s:
     """Calls that launch kernels, of which none was recorded; by lane and time."""
     columns = nodes.columns
-    calls = np.flatnonzero((columns["kind"] == NodeKind.CALL) & (columns["host_lane"] >= 0))
-    used = used_positions(columns["name"][calls], len(names))
+    lane, name = columns["host_lane"].astype(np.int64), columns["name"].astype(np.int64)
+    calls = np.flatnonzero((columns["kind"] == NodeKind.CALL) & (lane >= 0))
+    used = used_positions(name[calls], len(names))
     launches = np.zeros(len(names), np.bool_)
     launches[used] = runtime_role(names[at] for at in used.tolist()) == RuntimeRole.LAUNCH
-    found = calls[launches[columns["name"][calls]]]
-    return found[np.lexsort((columns["host_ns"][found], columns["host_lane"][found]))]
+    found = calls[launches[name[calls]]]
+    in_order: Int64s = found[np.lexsort((columns["host_ns"][found], lane[found]))]
+    return in_order
 
 
 def _first_not_before(at_ns: Int64s, low: Int64s, high: Int64s, wanted: Int64s) -> Int64s:
