@@ -12,7 +12,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from foretrace.analyze import Comparison, Verdict, compare, is_compute, participations, windows
+from foretrace.analyze import (
+    Comparison,
+    Verdict,
+    breakdown,
+    compare,
+    is_compute,
+    participations,
+    windows,
+)
 from foretrace.analyze.compare import middle_half
 from foretrace.analyze.comparison.anatomy import Anatomy, Doing, anatomy
 from foretrace.analyze.comparison.noise import noise_of
@@ -222,7 +230,7 @@ def anatomy_of(timeline: Timeline) -> Anatomy:
 
 
 @given(timeline=timelines())
-def test_every_moment_belongs_to_what_began_first_compute_before_communication(
+def test_every_moment_belongs_to_compute_then_transfers_then_waiting_and_to_the_first(
     timeline: Timeline,
 ) -> None:
     parts = anatomy_of(timeline)
@@ -232,6 +240,18 @@ def test_every_moment_belongs_to_what_began_first_compute_before_communication(
         for node, doing, own_ns in zip(parts.node, parts.doing, parts.own_ns, strict=True)
         if own_ns
     }
+
+
+@given(timeline=timelines())
+def test_components_of_a_comparison_are_those_of_a_breakdown(timeline: Timeline) -> None:
+    """Of steps that end alike on all ranks; elsewhere a comparison waits for the last rank."""
+    table, parts = windows(timeline), breakdown(timeline)
+    assume((table.duration_ns > 0).all() and len(timeline.graph.ranks) == 1)
+    assume(parts.overall.total_ns == int(table.duration_ns.sum()))
+    view = compare(timeline, timeline).view("component")
+
+    for name, time_ns in parts.overall.shown().items():
+        assert abs(view.row(name).before.step_ns - time_ns / len(table)) <= 1, name
 
 
 def owned(timeline: Timeline) -> dict[tuple[int, Doing], int]:
@@ -252,18 +272,23 @@ def owned(timeline: Timeline) -> dict[tuple[int, Doing], int]:
                     for start, _, node, _ in spans
                     if graph.rank[node] == rank and start <= moment < timeline.end_ns[node]
                 ]
-                talking = [
+                own = [one for one in enumerate(talks) if graph.rank[one[1][1]] == rank]
+                moving = [
+                    (int(timeline.start_ns[finish]), index, finish)
+                    for index, (_, finish) in own
+                    if timeline.start_ns[finish] <= moment < timeline.end_ns[finish]
+                ]
+                waiting = [
                     (int(timeline.start_ns[arrive]), index, finish)
-                    for index, (arrive, finish) in enumerate(talks)
-                    if graph.rank[finish] == rank
-                    and timeline.start_ns[arrive] <= moment < timeline.end_ns[finish]
+                    for index, (arrive, finish) in own
+                    if timeline.start_ns[arrive] <= moment < timeline.start_ns[finish]
                 ]
                 if running:
                     key = min(running)[1], Doing.COMPUTE
-                elif talking:
-                    node = min(talking)[2]
-                    waits = moment < timeline.start_ns[node]
-                    key = node, Doing.WAIT if waits else Doing.TRANSFER
+                elif moving:
+                    key = min(moving)[2], Doing.TRANSFER
+                elif waiting:
+                    key = min(waiting)[2], Doing.WAIT
                 else:
                     continue
                 count[key] = count.get(key, 0) + 1

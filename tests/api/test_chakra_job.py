@@ -44,3 +44,17 @@ def test_questions_are_answered_of_public_chakra_files(data_dir: Path, what: str
 
     assert api.breakdown(timeline).to_polars().height >= 1
     assert api.critical_path(timeline).to_polars().height > 10
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("rank", [0, 1])
+def test_operators_of_a_host_beside_a_device_are_host_work(data_dir: Path, rank: int) -> None:
+    """They call a device or wait for it: they neither compute, nor stall where they wait."""
+    job = api.load(data_dir / f"traces/chakra/dlrm_linked_rank{rank}.json.gz")
+
+    told = api.overview(job)
+
+    assert f"rank {rank}'s host work" in str(told).lower()
+    assert "idle: data loading" in str(told)
+    assert "uneven compute" not in str(told)
+    assert not api.stalls(job.measured).rows

@@ -74,6 +74,6 @@ def test_markdown_is_a_comment_that_nothing_in_a_name_can_break(run: Run, runs: 
     assert len({line.count(" | ") for line in lines[header : header + 5]}) == 1
     assert compared.startswith("### run\\_9 before, run\\_10 after")
     assert compared.count("<details>") == compared.count("</details>") > 0
-    assert "exposed communication" in compared
+    assert "exposed transfer" in compared
     both = run("compare", runs / "run_9", runs / "run_10", "--markdown", "--json")
     assert both.code == 2

@@ -12,6 +12,7 @@ from playwright.sync_api import Page
 
 from foretrace.analyze import Roofline, RooflinePoint
 from foretrace.report import write_page
+from foretrace.report.slices import TRACKS
 from tests.report.conftest import Opened, Opener
 from tests.report.sample import SCRIPT_IN_A_NAME, many_ranks, sample
 
@@ -437,6 +438,35 @@ def test_a_narrow_screen_has_a_menu_of_sections(opener: Opener, path: Path) -> N
     assert num_links == page.locator("#sections a").count()
     assert not page.locator("#sections").is_visible()
     assert page.locator("#sensitivity table").first.is_visible()
+
+
+_TEXTS_DRAWN = """() => {
+  const drawn = [], plain = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    drawn.push(text);
+    return plain.call(this, text, ...place);
+  };
+  document.querySelector('#timeline [data-act="in"]').click();
+  const next = requestAnimationFrame;
+  return new Promise((done) => next(() => next(() => done(drawn))));
+}"""
+
+
+def test_a_narrow_timeline_names_the_rows_that_the_wide_one_does(
+    opener: Opener, path: Path
+) -> None:
+    wide, narrow = (
+        opener(path, viewport={"width": width, "height": 900}).page.evaluate(_TEXTS_DRAWN)
+        for width in (1280, 390)
+    )
+    short = {"optimizer": "optim", "operators": "ops", "compute": "comp", "communication": "comm"}
+    short |= {"why idle": "idle"}
+    labels = [text for text in wide if text in TRACKS]
+
+    assert {"host", "compute", "why idle"} <= set(labels)
+    assert [text for text in narrow if text in {*TRACKS, *short.values()}] == [
+        short.get(label, label) for label in labels
+    ]
 
 
 def test_no_label_of_a_share_is_cut(opener: Opener, path: Path) -> None:

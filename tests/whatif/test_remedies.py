@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.analyze import selection_of
+from foretrace.analyze import LeverKind, selection_of, sensitivity
 from foretrace.base import ScenarioError
-from foretrace.graph import EdgeKind, MemoryEvents, NodeKind, Recording
+from foretrace.graph import EdgeKind, ExecutionGraph, MemoryEvents, NodeKind, Recording
 from foretrace.simulate import simulate
 from foretrace.whatif import (
     Baseline,
@@ -18,6 +18,7 @@ from foretrace.whatif import (
     CudaGraphs,
     NoStalls,
     Remedies,
+    RemoveSync,
     Speed,
     baseline_of,
     predict,
@@ -182,6 +183,57 @@ def test_staged_copies_are_proposed_to_be_pinned() -> None:
     (pinned,) = [one for one in tried_remedies(base).rows if one.name == "pinned copies"]
 
     assert pinned.gain_ns == staging_ns - call_ns
+
+
+def two_streams(*, is_wide: bool) -> ExecutionGraph:
+    """A kernel, a wait for it, another kernel: on a stream of its own, or after host work."""
+    step, kernel_ns, host_ns = "ProfilerStep#1", 50_000_000, 1_000 if is_wide else 40_000_000
+    build = GraphBuilder()
+    host = build.add(NodeKind.RANK_START)
+    host = build.add(NodeKind.STEP_BEGIN, after=[host], step=step)
+    before: list[Edge] = []
+    for stream in ("stream 7", "stream 8" if is_wide else "stream 7"):
+        host = build.add(NodeKind.HOST_SEGMENT, takes_ns=host_ns, after=[host], step=step)
+        host = build.add(
+            NodeKind.LAUNCH, name="cudaLaunchKernel", takes_ns=5_000, after=[host], step=step
+        )
+        kernel = build.add(
+            NodeKind.KERNEL,
+            lane=stream,
+            name="merge",
+            takes_ns=kernel_ns,
+            after=[Edge(host, EdgeKind.LAUNCH), *before],
+            step=step,
+        )
+        wake = [host, Edge(kernel, EdgeKind.WAKE)]
+        host = build.add(NodeKind.SYNC, name="cudaStreamSynchronize", after=wake, step=step)
+        before = [] if is_wide else [Edge(kernel, EdgeKind.STREAM)]
+    build.add(NodeKind.STEP_END, after=[host], step=step)
+    return build.graph()
+
+
+def test_room_that_no_device_was_seen_to_have_is_no_advice() -> None:
+    """Two kernels that took turns gain half the step if they fit beside each other: who knows."""
+    graph = two_streams(is_wide=True)
+    base = baseline_of(recording_of(graph, simulate(graph)))
+
+    freed = predict(base, (RemoveSync("cudaStreamSynchronize"),))
+
+    assert -freed.change_ns == pytest.approx(50_000_000, rel=0.01)
+    assert freed.high_ns >= base.replayed_step_ns  # as long as it was, if they do not fit
+    assert any("50 ms of kernels run beside other kernels" in note for note in freed.notes)
+    assert "no blocking synchronisation" not in [one.name for one in tried_remedies(base).rows]
+    assert not sensitivity(base.replayed).of_kind(LeverKind.SYNCHRONISATION)
+
+
+def test_what_the_host_does_meanwhile_is_advice() -> None:
+    graph = two_streams(is_wide=False)
+    base = baseline_of(recording_of(graph, simulate(graph)))
+
+    (told,) = [one for one in tried_remedies(base).rows if "synchronisation" in one.name]
+
+    assert told.gain_ns == pytest.approx(40_000_000, rel=0.01)
+    assert sensitivity(base.replayed).of_kind(LeverKind.SYNCHRONISATION)
 
 
 def test_each_of_those_together_gains_beyond_the_others() -> None:

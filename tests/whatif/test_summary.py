@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from foretrace.analyze import COMPONENTS
+from foretrace.analyze import SHOWN_PARTS
 from foretrace.cost import source_parts
 from foretrace.whatif import Memory, Order, Sweep, SweepRow
 from foretrace.whatif.summary import (
@@ -71,7 +71,7 @@ def test_memory_is_told_with_its_change(
 def test_parts_stand_in_one_order_and_sum_to_the_step() -> None:
     *parts, whole = difference_rows(made_prediction())
 
-    assert tuple(row.name for row in parts) == COMPONENTS
+    assert tuple(row.name for row in parts) == SHOWN_PARTS
     assert whole.name == "step"
     for side in ("before_ns", "after_ns", "difference_ns"):
         assert sum(getattr(row, side) for row in parts) == getattr(whole, side)

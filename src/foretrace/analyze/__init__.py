@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.activity import Participations as Participations
     from foretrace.analyze.activity import activity_by_rank as activity_by_rank
     from foretrace.analyze.activity import is_compute as is_compute
+    from foretrace.analyze.activity import newly_at_once_ns as newly_at_once_ns
     from foretrace.analyze.activity import participations as participations
     from foretrace.analyze.advice import Help as Help
     from foretrace.analyze.advice import WhatHelps as WhatHelps
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from foretrace.analyze.attributes import WorkKind as WorkKind
     from foretrace.analyze.bound import Bound as Bound
     from foretrace.analyze.bound import bound as bound
-    from foretrace.analyze.breakdown import COLOUR_OF_COMPONENT as COLOUR_OF_COMPONENT
     from foretrace.analyze.breakdown import COLOUR_OF_SHOWN as COLOUR_OF_SHOWN
     from foretrace.analyze.breakdown import COMPONENTS as COMPONENTS
     from foretrace.analyze.breakdown import SHOWN_PARTS as SHOWN_PARTS

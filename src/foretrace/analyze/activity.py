@@ -79,6 +79,31 @@ def is_compute(graph: ExecutionGraph) -> Bools:
     return on_device | on_host
 
 
+def newly_at_once_ns(before: Timeline, after: Timeline) -> float:
+    """Time of kernels that runs beside other kernels of its device, as it did not before.
+
+    No recording shows whether a device has room for more kernels at once than it ran at once. What
+    was hidden before grows with the work; more than that is new. Mean over ranks, of the whole
+    run.
+    """
+    work_ns, hidden_ns = _at_once_ns(before)
+    more_work_ns, now_hidden_ns = _at_once_ns(after)
+    grown_ns = hidden_ns * more_work_ns / work_ns if work_ns else 0.0
+    return max(now_hidden_ns - grown_ns, 0.0)
+
+
+def _at_once_ns(timeline: Timeline) -> tuple[float, float]:
+    """Time of kernels, and that of it during which another kernel of the rank runs already."""
+    graph = timeline.graph
+    kernels = graph.nodes_of(NodeKind.KERNEL)
+    start_ns, end_ns = timeline.start_ns[kernels], timeline.end_ns[kernels]
+    alone_ns = sum(
+        one.total_ns() for one in _by_rank(graph.rank[kernels], start_ns, end_ns).values()
+    )
+    work_ns, num_ranks = int((end_ns - start_ns).sum()), max(len(graph.ranks), 1)
+    return work_ns / num_ranks, (work_ns - alone_ns) / num_ranks
+
+
 def participations(graph: ExecutionGraph) -> Participations:
     """Every rank's arrival at, and finish of, every collective.
 

@@ -31,9 +31,6 @@ from foretrace.graph import MEASURED, Timeline
 
 # The four parts, in the order in which they are shown everywhere.
 COMPONENTS = ("exposed_compute", "overlapped", "exposed_communication", "idle")
-COLOUR_OF_COMPONENT = dict(
-    zip(COMPONENTS, ("compute", "overlapped", "communication", "idle"), strict=True)
-)
 # As readers see them: exposed communication is waiting for other ranks, or a transfer.
 COLOUR_OF_SHOWN = {
     "exposed_compute": "compute",

@@ -68,7 +68,7 @@ class OperatorRow(Plain):
     signature: str  # "" unknown
     dtype: str  # number format of the operands; "" unknown
     num_kernels: int
-    num_calls: int  # of the operator; 0 if another row of it has them
+    num_calls: int  # of the operator, or of the collective by ranks; 0 if another row has them
     time_ns: int
     time_by_rank_ns: tuple[int, ...]  # in the table's order of ranks
     share: float  # of all ranks' device time
@@ -410,7 +410,10 @@ def _collective_rows(timeline: Timeline, among: Bools) -> list[OperatorRow]:
     np.add.at(spent_ns[-1], rank, wait_ns)
     counts = [*np.bincount(kind, minlength=len(kinds)).tolist(), 0]
     made = [
-        _row((name, COMMUNICATION), ("", ""), spent_ns[at : at + 1], counts[at])
+        replace(
+            _row((name, COMMUNICATION), ("", ""), spent_ns[at : at + 1], counts[at]),
+            num_calls=counts[at],  # a rank's part in a collective is one
+        )
         for at, name in enumerate((*kinds, WAITING))
     ]
     payload_bytes = np.array(graph.collectives.each(lambda one: one.num_bytes), np.int64)

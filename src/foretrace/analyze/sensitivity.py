@@ -9,7 +9,9 @@ pieces finds that factor. Where a step begins with the end of the step before, b
 factor given is then one down to which their difference surely is straight.
 
 What is held: every kernel keeps the time it was measured with, so work that communication slowed
-down stays slow where a change would end their overlap. A lever acts in all steps of the run.
+down stays slow where a change would end their overlap. A lever acts in all steps of the run. That
+the host does not wait for the device is no lever where most of its gain would be kernels beside
+other kernels, as none ran in the recording.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace.analyze.activity import newly_at_once_ns
 from foretrace.analyze.attributes import SelectionKey
 from foretrace.analyze.changes import Change
 from foretrace.analyze.effects import effects, replayed_of, scaling_of, step_times
@@ -54,7 +57,7 @@ from foretrace.answer import (
 )
 from foretrace.base import Bools, Int8s, Int32s
 from foretrace.graph import SIMULATED, EdgeKind, Timeline
-from foretrace.simulate import NO_EDGE, Scaling, simulate_batch, way_back
+from foretrace.simulate import NO_EDGE, Scaling, simulate, simulate_batch, way_back
 
 FASTER = 0.8  # the factor of "20% faster"
 WAKE = "wake"  # edges by which the host waits for the device
@@ -277,7 +280,25 @@ def _whole(timeline: Timeline, span: StepSpan, goal: Int32s) -> list[Sensitivity
         works_ns = int(timeline.duration_ns[even.is_compute & in_step].sum())
         made = _Made(LeverKind.STRAGGLERS, "all ranks as fast as the fastest", ())
         found.append((made, int((even.is_compute & in_step).sum()), works_ns, even.scaling))
-    return [_made_row(timeline, span, goal, one) for one in found]
+    rows = [_made_row(timeline, span, goal, one) for one in found]
+    return [
+        row
+        for row in rows
+        if row.kind != LeverKind.SYNCHRONISATION or not _takes_room(timeline, span, row, is_wake)
+    ]
+
+
+def _takes_room(timeline: Timeline, span: StepSpan, row: SensitivityRow, is_wake: Bools) -> bool:
+    """Whether most of a gain is kernels at once for which no device was seen to have room."""
+    graph = timeline.graph
+    freed = graph.rewired(
+        graph.predecessor[~is_wake],
+        graph.edge_target[~is_wake],
+        kind=graph.edge_kind[~is_wake],
+        lag_ns=graph.lag_ns[~is_wake],
+    )
+    after = simulate(freed, timeline.duration_ns)
+    return 2 * newly_at_once_ns(timeline, after) > -row.free_ns * len(span.steps)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from foretrace.analyze.activity import is_compute
 from foretrace.analyze.steps import steps
 from foretrace.analyze.usual import (
     MIN_ALIKE,
@@ -135,6 +136,8 @@ def _host_stalls(timeline: Timeline) -> HostStalls:
 def stalls_among(graph: ExecutionGraph, node_ns: Int64s) -> HostStalls:
     """The same of a graph's nodes and what each takes, int64[nodes], waiting included or not."""
     is_asked = graph.is_of(*(kind for kind in HOST_KINDS if kind != NodeKind.THREAD_WAIT))
+    # Operators of a rank with a device, without the calls that they made: they may wait for it.
+    is_asked &= is_compute(graph) | (graph.kind != NodeKind.OPERATOR)
     if (graph.step != NO_STEP).any():
         is_asked &= graph.step != NO_STEP
     places = places_of(graph, np.flatnonzero(is_asked), by_shape=True)

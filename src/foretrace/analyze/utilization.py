@@ -192,7 +192,7 @@ class _Products:
         if lost > _MOST_UNTOLD:
             return f"{percent_text(100 * lost)} of the time of matrix products has no shapes"
         if chip is None:
-            return "no chip was recorded: foretrace throughput --chip"
+            return "no work of a known chip was recorded: foretrace throughput --chip"
         if self.formats:
             return f"{chip.name} has no known peak in {', '.join(self.formats)}"
         return ""

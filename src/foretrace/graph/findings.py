@@ -51,10 +51,17 @@ def _of_files(operations: Operations) -> Iterator[Finding]:
             topic = CUT_OFF if is_cut else "file"
             yield Finding(topic, f"rank {rank}: {note}.", (trace.meta.path,))
     if not operations.is_stream[operations.ops.lane].any():
+        named = sorted({name for trace in operations.traces for name in trace.meta.device_names})
+        launching = (
+            f" The files name {', '.join(named)}: of operators that ran there, only the launching "
+            "is here."
+            if named
+            else ""
+        )
         yield Finding(
             "device",
             "no device work was recorded: all is host work, so that a replay of it is exact by "
-            "construction; only a changed run tests it.",
+            f"construction; only a changed run tests it.{launching}",
         )
 
 

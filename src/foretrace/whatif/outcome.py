@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.analyze import step_time_ns, windows
+from foretrace.analyze import newly_at_once_ns, step_time_ns, windows
 from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs, step_costs
 from foretrace.estimate import (
@@ -66,6 +66,7 @@ class ScenarioOutcome:
     method: str
     notes: tuple[str, ...] = ()
     shared: SimulatedStep | None = None  # where transfers that meet on a link divide it
+    at_once_ns: int = 0  # of a step: kernels beside others, as none was recorded to run
 
     @property
     def links(self) -> SharedLinks | None:
@@ -131,11 +132,13 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
     edited = 0.0 if scenario == baseline.before else math.hypot(_MISSED, _grown(baseline, scenario))
     unmodelled = _unmodelled(baseline, edited)
     low_ns, high_ns = _ends(done, step_ns, unmodelled=unmodelled)
+    at_once_ns = _newly_at_once_ns(baseline, timeline)
     notes = (
         *notes,
         *_growth(baseline, scenario),
         *_loading(baseline, scenario),
         *_hidden(baseline, timeline, step_ns),
+        *_at_once(at_once_ns),
         *(() if baseline.links is None else baseline.links.notes),
     )
     return ScenarioOutcome(
@@ -143,10 +146,11 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         timeline,
         step_ns,
         low_ns,
-        high_ns,
+        high_ns + at_once_ns,
         ARRANGED,
         notes,
         shared=None if traffic is None else done,
+        at_once_ns=at_once_ns,
     )
 
 
@@ -224,6 +228,24 @@ def _hidden(baseline: Baseline, timeline: Timeline, step_ns: int) -> tuple[str, 
     text = (
         f"the device has {change:+.0%} work, and the step stays: the host bounds it, or other work "
         "hides the difference"
+    )
+    return (text,)
+
+
+def _newly_at_once_ns(baseline: Baseline, timeline: Timeline) -> int:
+    """Of a step, as far as it bears on it: kernels that newly run beside others."""
+    run_ns = newly_at_once_ns(baseline.replayed, timeline)
+    each_ns = round(run_ns / max(len(windows(timeline)), 1))
+    return each_ns if each_ns > _STAYS * baseline.replayed_step_ns else 0
+
+
+def _at_once(at_once_ns: int) -> tuple[str, ...]:
+    if not at_once_ns:
+        return ()
+    text = (
+        f"{at_once_ns / NS_PER_MS:,.3g} ms of kernels run beside other kernels of their device, "
+        "which the recording does not show it to have room for: without it the step is longer by "
+        "up to as much, as the interval's end says"
     )
     return (text,)
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from foretrace.analyze import COLOUR_OF_COMPONENT, Comparison, RankChange, RankTime
+from foretrace.analyze import COLOUR_OF_SHOWN, Comparison, RankChange, RankTime
 from foretrace.answer import (
     Cell,
     Chart,
@@ -68,7 +68,7 @@ def change_parts(found: Prediction) -> tuple[Told, ...]:
 def _bar(title: str, rows: list[DifferenceRow], times_ns: list[int], longest_ns: int) -> ShareBar:
     shares = tuple(
         Share(row.text, 100 * time_ns / longest_ns, duration_text(time_ns),
-              COLOUR_OF_COMPONENT[row.name])
+              COLOUR_OF_SHOWN[row.name])
         for row, time_ns in zip(rows, times_ns, strict=True)
     )  # fmt: skip
     return ShareBar(title, shares)
@@ -97,7 +97,7 @@ def _components(rows: tuple[DifferenceRow, ...]) -> Table:
             for row in rows
         ),
         strong_rows=frozenset({len(rows) - 1}),
-        colours=tuple(COLOUR_OF_COMPONENT[row.name] for row in rows[:-1]),
+        colours=tuple(COLOUR_OF_SHOWN[row.name] for row in rows[:-1]),
     )
 
 

@@ -378,13 +378,15 @@ def _together(baseline: Baseline, rows: Sequence[Remedy]) -> tuple[Remedy, ...]:
 
 
 def _tried(baseline: Baseline, change: PossibleChange) -> Remedy | None:
-    """A change's what-if; None where it cannot be made to this recording."""
+    """A change's what-if; None where this recording cannot tell what it gains."""
     scenario = baseline.before
     with suppress(ScenarioError):
         for edit in change.edits:
             scenario = edit.applied(scenario)
         last = outcome(baseline, scenario)
         gain_ns = baseline.replayed_step_ns - last.step_ns
+        if last.at_once_ns and 2 * last.at_once_ns > gain_ns:
+            return None  # most of it is gained only if the device has room that was not seen
         return Remedy(
             name=change.name,
             edits=change.edits,

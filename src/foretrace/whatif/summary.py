@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretrace.analyze import COMPONENTS
+from foretrace.analyze import SHOWN_PARTS
 from foretrace.answer import (
     Fact,
     Unit,
@@ -121,11 +121,11 @@ def _memory(memory: Memory) -> Fact:
 
 
 def difference_rows(found: Prediction) -> tuple[DifferenceRow, ...]:
-    """The four components and the step; none of a recording without steps."""
+    """The parts of a breakdown and the step; none of a recording without steps."""
     if found.comparison is None:
         return ()
     view = found.comparison.view("component")
-    rows = [view.row(name) for name in COMPONENTS]
+    rows = [view.row(name) for name in SHOWN_PARTS]
     sides = found.comparison.before, found.comparison.after
     return (
         *(

@@ -1,8 +1,8 @@
 """`Anatomy`: every moment of every step given to one thing that the rank was doing, or to none.
 
-At a moment when several things run, compute comes before communication, and of two of a kind the
-one that began first has it until it ends. So the times of all things, and idle, tile the step on
-every rank, and their sum over any labels is the step.
+At a moment when several things run, compute comes before transfers, and transfers before waiting,
+as in a breakdown; of two of a kind the one that began first has it until it ends. So the times of
+all things, and idle, tile the step on every rank, and their sum over any labels is the step.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from foretrace.graph import ExecutionGraph, Timeline
 
 
 class Doing(IntEnum):
-    """What a rank does with its time; idle is what remains."""
+    """What a rank does with its time, what comes first first; idle is what remains."""
 
     COMPUTE = 0
-    WAIT = 1  # in a collective, for other ranks
-    TRANSFER = 2
+    TRANSFER = 1
+    WAIT = 2  # in a collective, for other ranks
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Anatomy:
 
 @dataclass(frozen=True)
 class _Spans:
-    """Compute nodes, then participations in collectives; one row each, all int64[rows]."""
+    """Compute nodes, then transfers, then waits of collectives; one row each, int64[rows]."""
 
     node: Int64s
     rank: Int64s
-    is_communication: Bools
+    doing: UInt8s  # uint8[rows], Doing
+    begun_ns: Int64s  # of a transfer, when its rank arrived
     from_ns: Int64s
-    turn_ns: Int64s  # where waiting ends and work begins
     until_ns: Int64s
 
 
@@ -72,33 +72,29 @@ def anatomy(timeline: Timeline, *, begin_ns: Int64s, end_ns: Int64s) -> Anatomy:
         end_ns: int64[windows].
     """
     spans = _spans(timeline)
-    wait_ns, work_ns = (np.zeros(len(spans.node), np.int64) for _ in range(2))
+    own_ns = np.zeros(len(spans.node), np.int64)
     overlapped_by_rank_ns: dict[int, int] = {}
-    tier = 2 * spans.rank + spans.is_communication
+    tier = len(Doing) * spans.rank + spans.doing
     order = np.lexsort((spans.from_ns, tier))
     for rank in timeline.graph.ranks:
-        compute, communication = (
-            order[slice(*np.searchsorted(tier, (of_tier, of_tier + 1), sorter=order).tolist())]
-            for of_tier in (2 * rank, 2 * rank + 1)
-        )
-        nothing = Intervals.union_of(begin_ns[:0], end_ns[:0])
-        computing = _share_out(spans, compute, nothing, (begin_ns, end_ns), (wait_ns, work_ns))
-        talking = _share_out(
-            spans, communication, computing, (begin_ns, end_ns), (wait_ns, work_ns)
-        )
-        both = computing.intersect(talking).within_ns(begin_ns, end_ns)
+        taken = Intervals.union_of(begin_ns[:0], end_ns[:0])
+        covered = []
+        for doing in Doing:
+            at = len(Doing) * rank + doing
+            rows = order[slice(*np.searchsorted(tier, (at, at + 1), sorter=order).tolist())]
+            covered.append(_share_out(spans, rows, taken, (begin_ns, end_ns), own_ns))
+            taken = taken.union(covered[-1])
+        computing, moving, waiting = covered
+        both = computing.intersect(moving.union(waiting)).within_ns(begin_ns, end_ns)
         overlapped_by_rank_ns[rank] = int(both.sum())
-    began = _begins_inside(spans.from_ns, begin_ns, end_ns)
-    waits = np.flatnonzero(spans.is_communication)
-    work = np.where(spans.is_communication, np.uint8(Doing.TRANSFER), np.uint8(Doing.COMPUTE))
-    waited_ns, worked_ns = spans.turn_ns - spans.from_ns, spans.until_ns - spans.turn_ns
+    began = _begins_inside(spans.begun_ns, begin_ns, end_ns)
     return Anatomy(
         graph=timeline.graph,
-        node=np.concatenate((spans.node, spans.node[waits])),
-        doing=np.concatenate((work, np.full(len(waits), Doing.WAIT, np.uint8))),
-        own_ns=np.concatenate((work_ns, wait_ns[waits])),
-        busy_ns=np.concatenate((worked_ns * began, (waited_ns * began)[waits])),
-        is_counted=np.concatenate((began, began[waits])),
+        node=spans.node,
+        doing=spans.doing,
+        own_ns=own_ns,
+        busy_ns=(spans.until_ns - spans.from_ns) * began,
+        is_counted=began,
         window_ns=int((end_ns - begin_ns).sum()),
         num_windows=len(begin_ns),
         overlapped_by_rank_ns=overlapped_by_rank_ns,
@@ -109,14 +105,19 @@ def _spans(timeline: Timeline) -> _Spans:
     graph = timeline.graph
     compute = np.flatnonzero(is_compute(graph))
     pairs = participations(graph)
-    node = np.concatenate((compute, pairs.finish))
+    node = np.concatenate((compute, pairs.finish, pairs.finish))
+    start_ns, end_ns = timeline.start_ns, timeline.end_ns
+    arrived_ns, turn_ns = start_ns[pairs.arrive], start_ns[pairs.finish]
     return _Spans(
         node=node,
         rank=graph.rank[node].astype(np.int64),
-        is_communication=np.arange(len(node)) >= len(compute),
-        from_ns=timeline.start_ns[np.concatenate((compute, pairs.arrive))],
-        turn_ns=timeline.start_ns[node],
-        until_ns=timeline.end_ns[node],
+        doing=np.repeat(
+            np.array([Doing.COMPUTE, Doing.TRANSFER, Doing.WAIT], np.uint8),
+            [len(compute), len(pairs), len(pairs)],
+        ),
+        begun_ns=np.concatenate((start_ns[compute], arrived_ns, arrived_ns)),
+        from_ns=np.concatenate((start_ns[compute], turn_ns, arrived_ns)),
+        until_ns=np.concatenate((end_ns[compute], end_ns[pairs.finish], turn_ns)),
     )
 
 
@@ -125,12 +126,12 @@ def _share_out(
     rows: Int64s,
     taken: Intervals,
     windows: tuple[Int64s, Int64s],
-    own_ns: tuple[Int64s, Int64s],
+    own_ns: Int64s,
 ) -> Intervals:
     """Give one rank's rows what is not taken of each window; returns all moments they cover.
 
     Of overlapping rows the first to begin has the time until its end; ties by row. `rows` are by
-    begin. Out: `own_ns`, int64[spans] each, what they wait and what they work.
+    begin. Out: `own_ns`, int64[spans].
     """
     until_ns = np.maximum.accumulate(spans.until_ns[rows])
     before_ns = np.concatenate((spans.from_ns[rows[:1]], until_ns[:-1]))
@@ -142,12 +143,9 @@ def _share_out(
         last = int(np.searchsorted(from_ns, end_ns, side="left"))
         if first >= last:
             continue
-        inside = rows[first:last]
         begins_ns = np.maximum(from_ns[first:last], begin_ns)
         ends_ns = np.minimum(until_ns[first:last], end_ns)
-        turns_ns = np.clip(spans.turn_ns[inside], begins_ns, ends_ns)
-        own_ns[0][inside] += turns_ns - begins_ns - taken.within_ns(begins_ns, turns_ns)
-        own_ns[1][inside] += ends_ns - turns_ns - taken.within_ns(turns_ns, ends_ns)
+        own_ns[rows[first:last]] += ends_ns - begins_ns - taken.within_ns(begins_ns, ends_ns)
     return Intervals.union_of(from_ns, until_ns)
 
 

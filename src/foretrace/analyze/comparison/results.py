@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from foretrace.analyze.breakdown import COMPONENTS
+from foretrace.analyze.breakdown import SHOWN_PARTS
 from foretrace.answer import (
     Answer,
     Column,
@@ -375,7 +375,7 @@ def _columns(row: Callable[[Any], Contribution]) -> tuple[Column, ...]:
 
 def _shown_label(label: str) -> str:
     """A row's name in a table: components in words, as elsewhere; the field's own key in JSON."""
-    words = label.replace("_", " ") if label in COMPONENTS else label
+    words = label.replace("_", " ") if label in SHOWN_PARTS else label
     return words.replace(", microbatch ", " mb ")
 
 

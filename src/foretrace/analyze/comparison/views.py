@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.analyze.breakdown import COMPONENTS
+from foretrace.analyze.breakdown import SHOWN_PARTS
 from foretrace.analyze.comparison.anatomy import Anatomy, Doing
 from foretrace.analyze.comparison.results import NOTHING, Contribution, RankTime, SideShare, View
 from foretrace.analyze.critical_path import path_of
@@ -94,14 +94,16 @@ def path_tally(timeline: Timeline, step_names: Sequence[str]) -> Tally:
 
 
 def component_tally(parts: Anatomy) -> Tally:
-    """The four parts of a breakdown, of the job's step, named as in `COMPONENTS`."""
+    """The parts of a breakdown, of the job's step, named as in `SHOWN_PARTS`."""
     compute_ns = int(parts.own_ns[parts.doing == Doing.COMPUTE].sum())
     overlapped_ns = sum(parts.overlapped_by_rank_ns.values())
     whole_ns = parts.window_ns * len(parts.graph.ranks)
-    totals = dict.fromkeys(COMPONENTS, 0) | {
+    waiting_ns = int(parts.own_ns[parts.doing == Doing.WAIT].sum())
+    totals = dict.fromkeys(SHOWN_PARTS, 0) | {
         "exposed_compute": compute_ns - overlapped_ns,
         "overlapped": overlapped_ns,
-        "exposed_communication": int(parts.own_ns.sum()) - compute_ns,
+        "waiting_for_ranks": waiting_ns,
+        "exposed_transfer": int(parts.own_ns.sum()) - compute_ns - waiting_ns,
         "idle": whole_ns - int(parts.own_ns.sum()),
     }
     means = apportioned(totals, parts.num_rank_steps, whole_ns // parts.num_rank_steps)

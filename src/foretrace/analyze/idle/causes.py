@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from foretrace.analyze.activity import is_compute
 from foretrace.analyze.idle._compiled import LAG, NOTHING_BEFORE, OWN, UNEXPLAINED
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.walks import WalkPieces
@@ -172,6 +173,8 @@ def _causes(graph: ExecutionGraph, pieces: WalkPieces) -> UInt8s:
     cause = np.full(len(pieces), IdleCause.UNEXPLAINED, np.uint8)
     own, lag = pieces.what == OWN, pieces.what == LAG
     cause[own] = of_kind[graph.kind[pieces.node[own]]]
+    on_host = own & (graph.kind[pieces.node] == NodeKind.OPERATOR)
+    cause[on_host & ~is_compute(graph)[pieces.node]] = IdleCause.HOST  # a device computes
     cause[lag] = of_edge[graph.edge_kind[pieces.edge[lag]]]
     cause[pieces.what == NOTHING_BEFORE] = IdleCause.EDGE
     is_wait = (pieces.what == UNEXPLAINED) & (graph.kind[pieces.node] == NodeKind.SYNC)

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const { data, colour, text } = page;
-  const ROW_PX = 20, AXES_PX = 64, LEGEND_PX = 28, NARROW_PX = 560, MIN_SHARE = 0.004, MIN_WEIGHT = 0.0002;
+  const ROW_PX = 20, AXES_PX = 64, LEGEND_PX = 28, NARROW_PX = 560, TICK_PX = 160, MIN_SHARE = 0.004, MIN_WEIGHT = 0.0002;
   const SYMBOLS = ["circle", "rect", "triangle", "diamond", "roundRect", "pin", "arrow"];
   const CATEGORIES = 8; // colours of the style that name no meaning
   const FONT = 12;
@@ -89,7 +89,9 @@
       ...quietAxis(), type: "category", data: names, inverse: !isUpright, splitLine: { show: false },
       axisLabel: { ...label(), color: colour("ink"), width: isUpright ? undefined : Math.min(260, width * (width < NARROW_PX ? 0.46 : 0.38)), overflow: "truncate", hideOverlap: isUpright },
     };
-    const value = valueAxis(chart.unit, chart.minimum ? { min: chart.minimum } : undefined);
+    // As many ticks as their labels leave room for: half of a narrow chart is names.
+    const ticks = isUpright ? 5 : Math.max(2, Math.min(5, Math.floor(width / TICK_PX)));
+    const value = valueAxis(chart.unit, { splitNumber: ticks, ...(chart.minimum ? { min: chart.minimum } : undefined) });
     return {
       grid: { left: 8, right: isStacked || isUpright ? 28 : 64, top: titles.length > 1 ? LEGEND_PX : 8, bottom: 4, containLabel: true },
       legend: titles.length > 1 ? legend(width, titles) : undefined,

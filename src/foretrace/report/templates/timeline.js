@@ -281,7 +281,7 @@
     const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([size]) => Math.abs(ns) >= size) || [1, "ns"];
     return (ns / size).toLocaleString("en", { maximumFractionDigits: Math.max(0, Math.ceil(Math.log10(size / stepNs))) }) + " " + unit;
   }
-  const NARROW_TRACKS = ["Python", "ops", "host", "comp", "comm", "idle"];
+  const NARROW_TRACKS = { optimizer: "optim", operators: "ops", compute: "comp", communication: "comm", "why idle": "idle" };
   function drawLabels() {
     pen.textBaseline = "middle";
     shown.forEach((row, i) => {
@@ -299,7 +299,8 @@
         // Rows of one track stand on each other, measured over replayed: one label for both.
         const rowsOfTrack = after && after.rank === row.rank && after.track === row.track ? 2 : 1;
         const isNarrow = left < 100;
-        pen.fillText((isNarrow ? NARROW_TRACKS : data.tracks)[row.track], left - (isNarrow ? 6 : 8), row.y + (rowsOfTrack * rowPx - 1) / 2);
+        const track = data.tracks[row.track];
+        pen.fillText((isNarrow && NARROW_TRACKS[track]) || track, left - (isNarrow ? 6 : 8), row.y + (rowsOfTrack * rowPx - 1) / 2);
       }
     });
   }

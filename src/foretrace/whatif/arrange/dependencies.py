@@ -79,7 +79,8 @@ def _in_own_piece(
         )
         return is_same
 
-    place: Int64s = np.maximum(target - carried.distance[edge], 0)
+    # Of two threads that issue at once, what came along can stand behind its target.
+    place: Int64s = np.clip(target - carried.distance[edge], 0, len(sequence.source) - 1)
     place[~(carried.is_inside[edge] & is_there(place, slice(None)))] = NO_PLACE
     # What a piece has lost changes distances in it.
     lost = np.flatnonzero((place == NO_PLACE) & carried.is_inside[edge])
