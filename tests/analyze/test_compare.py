@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from foretrace.analyze import (
     Comparison,
     Verdict,
-    breakdown,
+    activity_by_rank,
     compare,
     is_compute,
     participations,
@@ -242,18 +242,6 @@ def test_every_moment_belongs_to_compute_then_transfers_then_waiting_and_to_the_
     }
 
 
-@given(timeline=timelines())
-def test_components_of_a_comparison_are_those_of_a_breakdown(timeline: Timeline) -> None:
-    """Of steps that end alike on all ranks; elsewhere a comparison waits for the last rank."""
-    table, parts = windows(timeline), breakdown(timeline)
-    assume((table.duration_ns > 0).all() and len(timeline.graph.ranks) == 1)
-    assume(parts.overall.total_ns == int(table.duration_ns.sum()))
-    view = compare(timeline, timeline).view("component")
-
-    for name, time_ns in parts.overall.shown().items():
-        assert abs(view.row(name).before.step_ns - time_ns / len(table)) <= 1, name
-
-
 def owned(timeline: Timeline) -> dict[tuple[int, Doing], int]:
     """How many moments each row has, by looking at every moment of every window."""
     graph, table = timeline.graph, windows(timeline)
@@ -296,6 +284,29 @@ def owned(timeline: Timeline) -> dict[tuple[int, Doing], int]:
 
 
 lasting = timelines().filter(lambda one: bool((windows(one).duration_ns > 0).all()))
+
+
+@given(timeline=lasting)
+def test_waiting_and_transfers_are_told_apart_as_in_a_breakdown(timeline: Timeline) -> None:
+    """Waiting: a rank is in a collective, computes nothing, and no transfer of its own runs."""
+    table = windows(timeline)
+    view = compare(timeline, timeline).view("component")
+    expected = {"waiting_for_ranks": 0, "exposed_transfer": 0}
+    for activity in activity_by_rank(timeline).values():
+        busy, compute, moving = (
+            int(one.within_ns(table.begin_ns, table.end_ns).sum())
+            for one in (
+                activity.busy,
+                activity.compute,
+                activity.compute.union(activity.transfer),
+            )
+        )
+        expected["waiting_for_ranks"] += busy - moving
+        expected["exposed_transfer"] += moving - compute
+
+    count = len(table) * len(timeline.graph.ranks)
+    for name, time_ns in expected.items():
+        assert abs(view.row(name).before.step_ns - time_ns / count) < 1, name
 
 
 @given(before=lasting, after=lasting)
