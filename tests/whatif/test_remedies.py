@@ -205,7 +205,7 @@ def two_streams(*, is_wide: bool) -> ExecutionGraph:
             after=[Edge(host, EdgeKind.LAUNCH), *before],
             step=step,
         )
-        wake = [host, Edge(kernel, EdgeKind.WAKE)]
+        wake: list[int | Edge] = [host, Edge(kernel, EdgeKind.WAKE)]
         host = build.add(NodeKind.SYNC, name="cudaStreamSynchronize", after=wake, step=step)
         before = [] if is_wide else [Edge(kernel, EdgeKind.STREAM)]
     build.add(NodeKind.STEP_END, after=[host], step=step)
