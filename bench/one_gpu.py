@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 import foretrace as ft
+from foretrace.cost import calibrated, read_tables, write_constants
 from foretrace.graph import ExecutionGraph, operator_classes
+from foretrace.machine import Machine, load_machine
 from foretrace.trace import step_times_beside
 from foretrace.whatif import Edit
 
@@ -79,8 +81,8 @@ def changes() -> None:
     print(f"mean error {mean(map(abs, errors)):.1f} %, bias {mean(errors):+.1f} %\n")
 
 
-def estimates() -> None:
-    """What a model and a plan alone predict, and how the base's time is divided."""
+def estimates(machine: Machine) -> None:
+    """What a model and a plan alone predict on a machine, and how the base's time is divided."""
     sys.path.insert(0, str(FOLDER))
     import record  # the script that trained them
 
@@ -94,7 +96,7 @@ def estimates() -> None:
             found = ft.estimate(
                 path,
                 plan_of(variant),
-                MACHINE,
+                machine,
                 num_ranks=1,
                 software="fsdp-compiled" if variant.is_compiled else "fsdp-eager",
             )
@@ -110,6 +112,18 @@ def estimates() -> None:
     real = by_class(recorded, recorded.measured_ns, step=1)
     for kind in sorted(ours.keys() | real.keys(), key=lambda one: -real[one]):
         print(f"base, {kind:20s} {ours[kind] / 1e6:8.2f} ms, recorded {real[kind] / 1e6:8.2f}")
+    print()
+
+
+def measured_machine(folder: Path) -> Machine:
+    """The machine with constants that the tables of its kernels teach, no step among them.
+
+    Args:
+        folder: where the constants are written.
+    """
+    for one in calibrated(read_tables(FOLDER / "measured"), made="2026-11-27"):
+        write_constants(one, folder / f"kernels-{one.chip}.toml")
+    return load_machine(MACHINE, (folder,))
 
 
 def by_class(graph: ExecutionGraph, duration_ns: Any, *, step: int | None) -> Mapping[str, float]:
@@ -185,4 +199,7 @@ def plan_of(variant: Any) -> dict[str, object]:
 
 if __name__ == "__main__":
     changes()
-    estimates()
+    estimates(load_machine(MACHINE))
+    print("with what the tables of its kernels teach:")
+    with tempfile.TemporaryDirectory() as constants:
+        estimates(measured_machine(Path(constants)))

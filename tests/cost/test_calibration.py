@@ -20,7 +20,9 @@ from foretrace.cost import (
 from foretrace.cost.baselines import RowWork
 from foretrace.cost.calibration import NEAREST
 from foretrace.cost.errors import Predictions
+from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.memory_bound import CONSTANTS, movement_ns
+from foretrace.cost.predicting import constants_of, model_ns
 from foretrace.machine import load_chip
 
 TRUTH = {one.name: one.start for one in CONSTANTS} | {"stream_rate": 0.7, "launch_ns": 4000}
@@ -129,6 +131,25 @@ def test_the_longest_beginning_of_a_name_says_what_a_table_holds(tmp_path: Path)
 
     with pytest.raises(ModelError, match="lacks the columns kv_dtype, batch, heads"):
         read_tables(tmp_path)
+
+
+def test_products_of_operands_that_are_quantised_test_those_that_quantise(tmp_path: Path) -> None:
+    row = {"gpu": "NVIDIA H200", "m": 4096, "n": 4096, "k": 4096, "dtype": "fp8", "time_ns": 1e5}
+    rows = [{**row, "scaled": "row"}, {**row, "scaled": "tensor"}]
+    pl.DataFrame(rows).write_parquet(tmp_path / "scaled-gemm-mine.parquet")
+
+    found = read_tables(tmp_path)
+
+    assert [one.family.rpartition(" ")[2] for one in found] == ["row", "tensor"]
+    assert [one.kind for one in found] == ["library", "library"]
+    assert [one for one in calibrated(found, "2026-01-31") if one.fits] == []
+    assert isinstance(found[0].shapes, GemmShapes)
+    values = {one.name: one.start for one in constants_of("gemm", "library")}
+    alone, with_it = (
+        model_ns(model, found[0].shapes, found[0].chip, values=values)[0]
+        for model in (found[0].model, "gemm")
+    )
+    assert with_it - alone == pytest.approx(3 * 4096 * 4096 / (4800 * values["memory_rate"]))
 
 
 def test_a_table_that_cannot_be_read_says_what_it_lacks(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from foretrace.cost import read_tables
+from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.decode import Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes
@@ -36,6 +37,21 @@ def test_decode_rows_are_kept_apart_by_library_and_what_is_kept(tmp_path: Path) 
     assert (shapes.length.tolist(), shapes.kept_size.tolist()) == ([128], [128])
     assert shapes.total_length.tolist() == [500]
     assert [int(each.shapes.cutting[0]) for each in found] == [Cutting.FILLED, 0, 0]  # type: ignore[union-attr]
+
+
+def test_encoders_of_pytorch_run_in_the_kernels_of_all_attention(tmp_path: Path) -> None:
+    one = {"batch": 2, "heads": 8, "head_dim": 64, "seq": 77, "dtype": "bf16"}
+    kinds = "trtllm", "torch 2.11.0+cu130"
+    write(tmp_path, "attention-encoder", *({**one, "framework": name} for name in kinds))
+
+    found = read_tables(tmp_path)
+
+    assert [(each.model, each.kind) for each in found] == [
+        ("attention encoder", "even"),
+        ("attention", "flash"),
+    ]
+    assert all(isinstance(each.shapes, AttentionShapes) for each in found)
+    assert [each.shapes.is_causal.tolist() for each in found] == [[False], [False]]  # type: ignore[union-attr]
 
 
 def test_latent_rows_of_prompts_are_attention_and_of_tokens_decode(tmp_path: Path) -> None:

@@ -127,6 +127,17 @@ def test_lookup_moves_only_the_rows_it_takes() -> None:
     assert work.bytes_written == 8944 * 1024 * 2
 
 
+def test_rows_that_are_added_to_others_are_read_and_so_are_these() -> None:
+    rows, table = ([8944, 1024], BF16), ([4096, 1024], BF16)
+    text = signature(table, SCALAR, ([8944], "long int"), rows, values={1: "0"})
+
+    work = work_of("aten::index_add_", text)
+
+    assert work is not None
+    assert work.bytes_read == 8944 * (2 * 1024 * 2 + 8)
+    assert work.bytes_written == 8944 * 1024 * 2
+
+
 def test_concatenated_lists_have_no_format_so_no_bytes() -> None:
     work = work_of("aten::cat", signature(([[4, 8], [4, 8]], "TensorList"), SCALAR))
 

@@ -93,6 +93,8 @@ def _of_chip(measured: Sequence[Measured], made: str, near: Sequence[Constants])
     tables: list[_Table] = []
     for key, all_ones in sorted(_keyed(measured).items()):
         ones = [one for one in all_ones if one.model == key[0]]
+        if not ones:  # what others taught is tested by them, and nothing taught
+            continue
         source = _largest_source(ones)
         chosen = [one for one in ones if one.source == source]
         least = _LEAST_ROWS_OF_CONSTANT * len(constants_of(key[0], key[1]))

@@ -23,6 +23,7 @@ from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip
 
+LIBRARY = "library"  # kind of kernels that a vendor's library picks
 CONSTANTS = (
     Constant(
         "launch_ns", "ns", "from one kernel to the next, and to fill the chip", 200, 20_000, 2_500

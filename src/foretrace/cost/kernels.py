@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.cost.attention import PROFILED
 from foretrace.cost.choosing import Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, constants_for, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
-from foretrace.cost.gemm import GemmShapes, gemm_ns
+from foretrace.cost.gemm import LIBRARY, GemmShapes, gemm_ns
 from foretrace.cost.measured import Measured
 from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import Costs, KernelRequests, Source
@@ -32,7 +33,7 @@ from foretrace.cost.signatures import (
     Operation,
     operation_of,
 )
-from foretrace.cost.tables import LIBRARY, PROFILED, read_tables
+from foretrace.cost.tables import read_tables
 from foretrace.machine import Chip
 
 _MOST_APART = 4.0

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
+from foretrace.cost.attention import PROFILED
 from foretrace.cost.baselines import RowWork
+from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.measured import ANY_DTYPE, Measured
 from foretrace.cost.memory_bound import Movements
@@ -19,7 +21,6 @@ from foretrace.cost.signatures import (
     UNKNOWN,
     Operation,
 )
-from foretrace.cost.tables import LIBRARY, PROFILED
 
 
 def measured_operations(

@@ -28,6 +28,11 @@ from foretrace.cost.memory_bound import Movements, movement_ns
 from foretrace.machine import Chip
 
 BACKWARD_GEMM = "gemm backward"  # two products, by the forward product's constants
+# By the same constants too: a product of narrow operands that something else has quantised.
+SCALED_GEMM = "gemm of quantised operands"
+# Likewise a copy of a whole matrix in another order, whose rate says nothing of slices'.
+TURNED_MOVEMENT = "movement transposed"
+_FITTED_AS = {BACKWARD_GEMM: "gemm", SCALED_GEMM: "gemm", TURNED_MOVEMENT: "movement"}
 CONSTANTS_BY_MODEL: Mapping[str, tuple[Constant, ...]] = {
     "gemm": GEMM_CONSTANTS,
     "attention": ATTENTION_CONSTANTS,
@@ -86,7 +91,7 @@ def shapes_of(model: str, sizes: Int64s, dtype: str) -> KernelShapes:
 
 def fitted_model(model: str) -> str:
     """The model whose constants a family of rows is predicted with."""
-    return "gemm" if model == BACKWARD_GEMM else model
+    return _FITTED_AS.get(model, model)
 
 
 def model_ns(
@@ -100,6 +105,8 @@ def model_ns(
     if not isinstance(shapes, GemmShapes):
         duration_ns: Float64s = _NS_OF_SHAPES[type(shapes)](shapes, chip, values)
         return duration_ns
+    if model == SCALED_GEMM:
+        return gemm_ns(shapes, chip, {**values, "quantise_rate": 0.0})
     if model != BACKWARD_GEMM:
         return gemm_ns(shapes, chip, values)
     by_input = GemmShapes(shapes.batch, shapes.m, shapes.k, shapes.n, shapes.dtype)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.cost.attention import AttentionShapes
+from foretrace.cost.attention import FLASH, AttentionShapes
 from foretrace.cost.decode import OPERATOR, Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 _Chips: TypeAlias = Mapping[str, Chip]
-# Kinds of decode attention: a serving library's own operator, FlashAttention's and FlashInfer's
-# kernels, those that Triton compiles, what heads above 256 fall back to, and latent attention.
-FLASH, TRITON, WIDE, LATENT = "flash", "triton", "wide", "latent"
+# Kinds of decode attention beside FlashAttention's and FlashInfer's kernels (FLASH) and a serving
+# library's own operator: those that Triton compiles, what heads above 256 fall back to, and
+# latent attention.
+TRITON, WIDE, LATENT = "triton", "wide", "latent"
+_PYTORCH = "torch"  # how `foretrace measure` begins its releases
 _CUTTING = {OPERATOR: int(Cutting.FILLED), WIDE: int(Cutting.FIXED)}
 # What a token of latent attention keeps (numbers), and what a head multiplies.
 # Source: deepseek-ai/DeepSeek-V3, inference/configs/config_671B.json.
@@ -87,20 +89,30 @@ def decode_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
 
 
 def encoder_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
-    """Attention of encoders: all see all, every head has its own keys."""
+    """Attention of encoders: all see all, every head has its own keys.
+
+    PyTorch has no kernels of encoders: theirs are those of all attention.
+    """
     import polars as pl  # on demand, as above
 
     is_even = pl.col("head_dim") % _HEAD_STEP == 0
+    is_general = pl.col("framework").str.starts_with(_PYTORCH)
     names = ("batch", "heads", "heads", "head_dim", "seq", "seq", "causal")
-    yield from measured_parts(
-        frame.with_columns(causal=pl.lit(0)),
-        chips,
-        model="attention encoder",
-        kind=pl.when(is_even).then(pl.lit(EVEN)).otherwise(pl.lit(UNEVEN)),
-        shapes=lambda rows, dtype: AttentionShapes.of(columns_of_sizes(rows, *names), dtype),
-        grouped_by=("heads", "head_dim", "batch"),
-        family="attention encoder {}".format,
-    )
+    frame = frame.with_columns(causal=pl.lit(0))
+    own = pl.when(is_even).then(pl.lit(EVEN)).otherwise(pl.lit(UNEVEN))
+    for model, kind, part in (
+        ("attention encoder", own, frame.filter(~is_general)),
+        ("attention", pl.lit(FLASH), frame.filter(is_general)),
+    ):
+        yield from measured_parts(
+            part,
+            chips,
+            model=model,
+            kind=kind,
+            shapes=lambda rows, dtype: AttentionShapes.of(columns_of_sizes(rows, *names), dtype),
+            grouped_by=("heads", "head_dim", "batch"),
+            family="attention encoder {}".format,
+        )
 
 
 def latent_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foretrace.cost.attention import FLASH, PROFILED
+from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.memory_bound import Access
 from foretrace.cost.older import is_older
-from foretrace.cost.serving_tables import FLASH
-from foretrace.cost.tables import LIBRARY, PROFILED
 from foretrace.operators import (
     HOST_COPY,
     OperatorClass,

@@ -2,8 +2,9 @@
 
 One row is one kernel's time. Rows that other kernels ran (another library, another mask, the
 backward pass) are kept apart, since each kind has constants of its own. The columns are those of
-`foretrace measure`: gpu, m, n, k (batch), dtype, time_ns, bwd_time_ns; and gpu, batch, heads,
-kv_heads, head_dim, seq, dtype, causal, time_ns, time_ns_alt, bwd_time_ns, framework.
+`foretrace measure`: gpu, m, n, k (batch), dtype, time_ns, bwd_time_ns; gpu, batch, heads,
+kv_heads, head_dim, seq, dtype, causal, time_ns, time_ns_alt, bwd_time_ns, framework; and gpu, op,
+rows, width, dtype, time_ns.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace.base import ModelError
-from foretrace.cost.attention import AttentionShapes
+from foretrace.cost.attention import FLASH, PROFILED, AttentionShapes
 from foretrace.cost.decode import OPERATOR
-from foretrace.cost.gemm import GemmShapes
+from foretrace.cost.gemm import LIBRARY, GemmShapes
 from foretrace.cost.measured import (
     Measured,
     chips_of,
@@ -24,10 +25,10 @@ from foretrace.cost.measured import (
     measured_parts,
     table_frame,
 )
+from foretrace.cost.movement_tables import movement_tables
 from foretrace.cost.network import has_collectives
-from foretrace.cost.predicting import CALL
+from foretrace.cost.predicting import CALL, SCALED_GEMM
 from foretrace.cost.serving_tables import (
-    FLASH,
     WIDE,
     decode_tables,
     encoder_tables,
@@ -40,13 +41,12 @@ from foretrace.machine import Chip
 if TYPE_CHECKING:
     import polars as pl
 
-# Kinds of attention kernels. What a serving library calls its attention operator also rotates
-# the keys and writes the cache; head sizes above 256 run in general kernels.
-PROFILED = "flash2"
+# What a serving library calls its attention operator also rotates the keys and writes the cache;
+# head sizes above 256 run in general kernels.
 _MOST_HEAD = 256
-# Kinds of matrix products. Operands of 8 bit scaled by blocks have kernels of their own; one
-# framework's times of them are of the whole call, by the library that it calls.
-LIBRARY, BLOCKWISE = "library", "blockwise"
+# Operands of 8 bit scaled by blocks have kernels of their own; one framework's times of them are of
+# the whole call, by the library that it calls.
+BLOCKWISE = "blockwise"
 _CALLED = ("cutlass", "deepgemm")
 
 
@@ -107,12 +107,14 @@ def _layouts() -> tuple[_Layout, ...]:
     loads = ("gpu", "dtype", "distribution")
     return (
         _Layout("gemm-", labels, ("m", "n", "k"), _gemms),
+        _Layout("scaled-gemm-", labels, ("m", "n", "k"), _scaled_gemms),
         _Layout("attention-", labels, flash, _attentions),
         _Layout("attention-encoder-", labels, (*heads, "head_dim", "seq"), encoder_tables),
         _Layout("attention-decode-", kept, decode, decode_tables),
         _Layout("mla-", (*kept, "phase"), (*heads, "seq", "kv_len"), latent_tables),
         _Layout("moe-", loads, (*tokens, "inter", "tp", "ep"), expert_tables),
         _Layout("expert-exchange-", ("gpu", "op"), tokens, exchange_tables),
+        _Layout("movement-", (*labels, "op"), ("rows", "width"), movement_tables),
     )
 
 
@@ -141,6 +143,27 @@ def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]
             time=time,
             work=work,
         )
+
+
+def _scaled_gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
+    """Products alone, of operands with one scale; those with a scale for each row stand apart."""
+    import polars as pl  # on demand, as above
+
+    scaled = pl.col("scaled") if "scaled" in frame.columns else pl.lit("tensor")
+    for name in frame.select(scaled.unique()).to_series().sort().to_list():
+        yield from measured_parts(
+            frame.filter(scaled == name),
+            chips,
+            model=SCALED_GEMM,
+            kind=pl.lit(LIBRARY),
+            shapes=_products,
+            grouped_by=("n", "k"),
+            family=partial(_scaled_family, name),
+        )
+
+
+def _scaled_family(scaled: str, _: str) -> str:
+    return f"{SCALED_GEMM}, by {scaled}"
 
 
 def _products(rows: pl.DataFrame, dtype: str) -> GemmShapes:

@@ -156,6 +156,15 @@ def _index_select(shapes: Shapes) -> Work | None:
     return _rows(table, index)
 
 
+def _index_add(shapes: Shapes) -> Work | None:
+    """`index_add_(to, dim, index, rows)`: rows are added to those of another tensor."""
+    index, rows = shapes.tensor(2), shapes.tensor(3)
+    if index is None or rows is None:
+        return None
+    flops = rows.num_elements
+    return moved(flops, read=(rows, rows, index), written=(rows,), dtype=rows.dtype)
+
+
 def _embedding(shapes: Shapes) -> Work | None:
     return _rows(shapes.tensor(0), shapes.tensor(1))
 
@@ -282,6 +291,7 @@ MOVEMENTS: dict[str, Callable[[Shapes], Work | None]] = {
     "_softmax_backward_data": _normalisation(_SOFTMAX_BACKWARD),
     "_log_softmax_backward_data": _normalisation(_SOFTMAX_BACKWARD),
     "index_select": _index_select,
+    "index_add": _index_add,
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_backward,
     **dict.fromkeys(("_embedding_bag", "embedding_bag"), _embedding_bag),

@@ -96,3 +96,14 @@ def test_a_report_tells_groups_points_and_shares() -> None:
     assert len(run_points(report)[0].measured_ns) == 5
     assert report.to_polars().height == 6
     assert report.as_json()["rows"][5]["status"] == RunStatus.REFUSED.value
+
+
+def test_a_report_tells_sources_under_a_name_that_means_nothing() -> None:
+    rows = tuple(predicted(name, 2.0, 1.0, source=name) for name in ("one", "other"))
+    unknown = tuple(replace(one, predicted_s=1.5) for one in rows[:1])
+
+    text = str(RunsReport(rows, by_nothing=unknown))
+
+    _, _, told = text.partition("by source, pooled, under a name of software that means nothing")
+    assert "25.0 %" in told.splitlines()[2]
+    assert told.splitlines()[2].startswith("one ")

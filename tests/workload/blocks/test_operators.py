@@ -304,6 +304,61 @@ def test_scaled_rotations_and_clamps_are_kernels_of_their_own_where_nothing_join
     assert "query rotation" in found(LLAMA, apart)
 
 
+def test_views_of_one_product_s_result_are_read_across_and_their_gradients_joined() -> None:
+    eager = replace(EAGER, fuses_projections=True, rotates_halves=True)
+    joint, apart = (
+        first_layer(LLAMA, Plan(sequence=2048, implementation=one)) for one in (eager, EAGER)
+    )
+
+    def access(block: Block, label: str) -> str:
+        (one,) = {each for each in operators(block) if each.label == label}
+        return operation_of(one.name, one.signature).kind
+
+    for label in ("SiLU", "gate times up", "query rotation: half negated"):
+        assert access(joint.forward, label) == "uneven"
+    for label in ("gate gradient", "SiLU gradient", "qkv gradients joined"):
+        assert access(joint.backward, label) == "uneven"
+    assert access(joint.backward, "up gradient") == "stream"
+    assert access(apart.forward, "SiLU") == access(apart.backward, "SiLU gradient") == "stream"
+    joined = {"qkv gradients joined", "gate and up gradients joined"}
+    assert joined <= set(labels(joint.backward))
+    assert not joined & set(labels(apart.backward))
+    # The halves of a head, turned: no complex number, no cast, and no rest to be joined.
+    turned = [one for one in labels(joint.forward) if one.startswith("query rotation")]
+    assert [one.partition(": ")[2] for one in turned] == [
+        "times cosines",
+        "half negated",
+        "halves joined",
+        "times sines",
+        "sum",
+    ]
+    assert "query rotation: rotation" in labels(apart.forward)
+
+
+def test_without_copies_in_fp32_the_optimizer_updates_parameters_as_they_are() -> None:
+    plan = Plan(precision=Precision(optimizer_bytes=4.0))
+    alone, beside = optimizer_block(1_000_000, plan), optimizer_block(1_000_000, Plan())
+
+    adam, copied = (
+        next(one for one in operators(block) if one.label == "Adam") for block in (alone, beside)
+    )
+
+    # Parameters, gradient and two moments are read, all but the gradient written: 2 bytes each.
+    work, known = (work_of(one.name, one.signature) for one in (adam, copied))
+    assert work is not None
+    assert known is not None
+    assert (work.num_bytes, known.num_bytes) == (7 * 2 * 1_000_000, 7 * 4 * 1_000_000)
+    assert "cast of parameters" in labels(beside)
+    assert "cast of parameters" not in labels(alone)
+
+
+def test_gradients_are_set_to_zero_where_products_add_to_them() -> None:
+    apart = Plan(implementation=Implementation(fuses_gradients=False))
+
+    assert "gradients to zero" in labels(optimizer_block(100, Plan()))
+    assert "gradients to zero" not in labels(optimizer_block(100, apart))
+
+
 def test_autocast_casts_activations_and_weights_and_their_gradients_back() -> None:
     plan = Plan(sequence=2048, precision=Precision(activations="fp32", parameters="fp32"))
     layer = first_layer(LLAMA, plan)

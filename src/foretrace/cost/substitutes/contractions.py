@@ -16,11 +16,11 @@ import numpy as np
 
 from foretrace.answer import Plain
 from foretrace.base import FORMAT_BY_NAME, ModelError
+from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.memory_bound import Access
 from foretrace.cost.model import Costs
 from foretrace.cost.signatures import GEMM, MOVEMENT, Operation
-from foretrace.cost.tables import LIBRARY
 from foretrace.operators import IndexedOperator
 
 _READ_AND_WRITTEN = 2

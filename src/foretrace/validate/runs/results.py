@@ -208,6 +208,11 @@ class RunsReport(Answer):
             ),
             _groups("groups", self.groups, "by source, pooled"),
             _groups(
+                "groups_by_nothing",
+                by_group(self.by_nothing, lambda one: one.source),
+                "by source, pooled, under a name of software that means nothing",
+            ),
+            _groups(
                 "calibrated_groups",
                 self.calibrated_groups if self.calibrated else (),
                 "with one constant per source, software, GPU and format, from a fifth of the rows",

@@ -56,6 +56,12 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
             Weight("value projection", hidden, keys * size, bias, AdaptedModule.QKV),
         )
     steps = [columns(setting, weights)]
+    said = setting.plan.implementation
+    if said.fuses_projections and not said.fuses_activations:
+        # What autograd makes of views of one product's result; heads lie apart in it.
+        rows = setting.tokens * (heads + 2 * keys)
+        joined = gathered_copy((rows, size), setting.made, row_stride=2 * size)
+        steps.append(Step((), (operator("qkv gradients joined", joined),)))
     if attention.norms_all_heads:
         steps += _norm_of_all_heads(setting, "query", heads, attention.num_heads)
         steps += _norm_of_all_heads(setting, "key", keys, attention.num_kv_heads)
@@ -66,7 +72,7 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
         for label, count in (("query rotation", heads), ("key rotation", keys)):
             turned = attention.rotary_size
             steps.append(rotary_step(setting, label, setting.tokens, (count, size), turned=turned))
-    if setting.plan.implementation.repeats_keys and keys < heads:
+    if said.repeats_keys and keys < heads:
         steps.append(_repeated_keys(setting, heads, keys))
     return steps
 

@@ -25,18 +25,23 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
     """
     shape, precision = (num_parameters,), plan.precision
     kept = num_parameters if num_gradients is None else num_gradients
+    # Two moments in as many bytes as a copy in fp32 takes: parameters themselves are updated.
+    is_narrow = num_bytes(1, precision.parameters) < num_bytes(1, _WIDE)
+    has_copy = precision.optimizer_bytes > num_bytes(1, _WIDE)
+    updated = precision.parameters if is_narrow and not has_copy else _WIDE
     found: list[tuple[str, OperatorCall]] = [
         ("gradient norm", total("aten::linalg_vector_norm", num_parameters, precision.gradients)),
         ("clipping", elementwise("aten::mul", shape, precision.gradients)),
-        *_adam(shape, fuses=plan.implementation.fuses_optimizer),
+        *_adam(shape, updated, fuses=plan.implementation.fuses_optimizer),
     ]
-    if num_bytes(1, precision.parameters) < num_bytes(1, _WIDE):
+    if updated != precision.parameters and is_narrow:
         found.append(("cast of parameters", cast(shape, _WIDE, precision.parameters)))
     is_frozen = plan.adapters is not None  # products' weights stay as they are
     if precision.is_quantised and plan.sharding is not Sharding.ZERO3 and not is_frozen:
         eight = cast(shape, precision.parameters, precision.products)
         found += [("quantised weights", eight), ("quantised weights, transposed", eight)]
-    if plan.sharding is not Sharding.ZERO3:
+    # Where no product adds to them they are dropped: `Optimizer.zero_grad` since PyTorch 2.0.
+    if plan.sharding is not Sharding.ZERO3 and plan.implementation.fuses_gradients:
         found.append(("gradients to zero", zeros((kept,), precision.gradients)))
     items = tuple(operator(label, one) for label, one in found)
     return Block(
@@ -45,16 +50,16 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
     )
 
 
-def _adam(shape: tuple[int, ...], *, fuses: bool) -> list[tuple[str, OperatorCall]]:
-    """AdamW on fp32 copies: in one pass, or operator by operator over all tensors at once.
+def _adam(shape: tuple[int, ...], dtype: str, *, fuses: bool) -> list[tuple[str, OperatorCall]]:
+    """AdamW on copies of a format: in one pass, or operator by operator over all tensors at once.
 
     Source:
         torch/optim/adamw.py, `_multi_tensor_adamw`, PyTorch 2.13.
     """
     if fuses:
         # Parameters, gradients and two moments are read, all but gradients written.
-        return [("Adam", fused(shape, _WIDE, reads=4, writes=3))]
-    one = array(shape, _WIDE)
+        return [("Adam", fused(shape, dtype, reads=4, writes=3))]
+    one = array(shape, dtype)
     return [
         ("weight decay", call("aten::mul", one)),
         ("first moment", call("aten::lerp", one, one)),

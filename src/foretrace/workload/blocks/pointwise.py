@@ -245,7 +245,11 @@ def _sum(setting: Setting, rows: int, width: int) -> OperatorCall:
 
 
 def activation_step(setting: Setting, rows: int, width: int, *, is_gated: bool) -> Step:
-    """SwiGLU of two products' results, or GELU of one's."""
+    """SwiGLU of two products' results, or GELU of one's.
+
+    Kernel by kernel on the result of one product, gate and up are views of its halves, whose
+    gradients are joined.
+    """
     shape, dtype = (rows, width), setting.made
     is_fused = setting.plan.implementation.fuses_activations
     if is_gated and is_fused:
@@ -254,17 +258,23 @@ def activation_step(setting: Setting, rows: int, width: int, *, is_gated: bool) 
             (operator("SwiGLU gradient", fused(shape, dtype, reads=3, writes=2)),),
         )
     if is_gated:
+        alone = array(shape, dtype)
+        is_joint = setting.plan.implementation.fuses_projections
+        half = array(shape, dtype, (2 * width, 1)) if is_joint else alone
+        whole = array((rows, 2 * width), dtype)
+        joined = operator(
+            "gate and up gradients joined", call("aten::copy_", whole, whole, "False")
+        )
         return Step(
             (
-                operator("SiLU", elementwise("aten::silu", shape, dtype)),
-                operator("gate times up", elementwise("aten::mul", shape, dtype, reads=2)),
+                operator("SiLU", call("aten::silu", half)),
+                operator("gate times up", call("aten::mul", alone, half)),
             ),
             (
-                operator("gate gradient", elementwise("aten::mul", shape, dtype, reads=2)),
-                operator("up gradient", elementwise("aten::mul", shape, dtype, reads=2)),
-                operator(
-                    "SiLU gradient", elementwise("aten::silu_backward", shape, dtype, reads=2)
-                ),
+                operator("gate gradient", call("aten::mul", alone, half)),
+                operator("up gradient", call("aten::mul", alone, alone)),
+                operator("SiLU gradient", call("aten::silu_backward", alone, half)),
+                *((joined,) if is_joint else ()),
             ),
         )
     gradient = elementwise("aten::gelu_backward", shape, dtype, reads=2)
@@ -287,10 +297,11 @@ def rotary_step(
     """
     heads, size = sizes
     shape, dtype = (rows, heads, size), setting.made
+    said = setting.plan.implementation
     is_scaled = setting.model.attention.scales_rotary
-    if is_scaled and not setting.plan.implementation.fuses_scaled_rotary:
+    if is_scaled and not said.fuses_scaled_rotary:
         return _rotation_in_halves(setting, label, shape)
-    if setting.plan.implementation.fuses_rotary:
+    if said.fuses_rotary:
         one = operator(label, fused(shape, dtype, reads=1))
         return Step((one,), (one,))
     if turned:
@@ -299,6 +310,8 @@ def rotary_step(
         )
         part = rotary_step(setting, label, rows, (heads, turned))
         return Step((*part.forward, joined), (*part.backward, joined))
+    if said.rotates_halves:
+        return _rotation_in_halves(setting, label, shape, is_whole=True)
     angles = array((rows, 1, size // 2), "complex64")
     turn = call("aten::mul", array((rows, heads, size // 2), "complex64"), angles)
     items = [operator(f"{label}: rotation", turn)]
@@ -310,24 +323,48 @@ def rotary_step(
     return Step(tuple(items), (*items[:at], conjugate, *items[at:]))
 
 
-def _rotation_in_halves(setting: Setting, label: str, shape: tuple[int, int, int]) -> Step:
+def _rotation_in_halves(
+    setting: Setting, label: str, shape: tuple[int, int, int], *, is_whole: bool = False
+) -> Step:
     """As real numbers, one kernel for each operator; views of halves cost nothing.
+
+    Halves lie apart in every head, for what negates and what joins them.
+
+    Args:
+        setting: model and plan.
+        label: what is turned.
+        shape: rows, heads, numbers of a head.
+        is_whole: no rest of a head is joined to what was turned, not even an empty one.
 
     Source:
         NVIDIA/Megatron-LM, megatron/core/models/common/embeddings/rope_utils.py,
         `_apply_rotary_pos_emb_bshd`, which stands in where Transformer Engine's kernel cannot
-        scale; derivatives.yaml of PyTorch.
+        scale; huggingface/transformers, models/llama/modeling_llama.py, `apply_rotary_pos_emb`;
+        derivatives.yaml of PyTorch.
     """
     rows, heads, size = shape
     dtype = setting.made
     turned = call("aten::mul", array(shape, dtype), array((rows, 1, size), dtype))
-    negated = elementwise("aten::neg", (rows, heads, size // 2), dtype)
+    half = (rows, heads, size // 2)
+    negated = call("aten::neg", array(half, dtype, (heads * size, size, 1)))
+    apart = gathered_copy((rows * heads, size), dtype, row_stride=2 * size)
     joined = call("aten::copy_", array(shape, dtype), array(shape, dtype), "False")
     total = elementwise("aten::add", shape, dtype, reads=2)
+    if is_whole:
+        back = (("times cosines", turned), ("times sines", turned))
+        both = (("half negated", negated), ("halves joined", apart))
+        there = (back[0], *both, back[1], ("sum", total))
+        return Step(
+            tuple(operator(f"{label}: {what}", one) for what, one in there),
+            tuple(
+                operator(f"{label}: {what}", one)
+                for what, one in (*back, *both, ("sum of gradients", total))
+            ),
+        )
     forward = (
         ("times cosines", turned),
         ("half negated", negated),
-        ("halves joined", joined),
+        ("halves joined", apart),
         ("times sines", turned),
         ("sum", total),
         ("joined with the rest", joined),
@@ -336,7 +373,7 @@ def _rotation_in_halves(setting: Setting, label: str, shape: tuple[int, int, int
         ("times cosines", turned),
         ("times sines", turned),
         ("half negated", negated),
-        ("halves joined", joined),
+        ("halves joined", apart),
         ("sum of gradients", total),
         ("gradient of the rest", zeros(shape, dtype)),
         ("sum with the rest", total),

@@ -139,6 +139,9 @@ class Implementation:
     fuses_activations: bool = True  # SwiGLU, GELU with its bias
     fuses_rotary: bool = True
     fuses_scaled_rotary: bool = True  # also where what is turned is longer by a factor
+    # Where they are no one kernel, rotary positions turn halves of real numbers: Hugging Face's
+    # models. Else complex numbers: Llama's own code, torchtitan.
+    rotates_halves: bool = False
     fuses_loss: bool = True  # cross entropy in one pass, in parallel over tensor ranks
     fuses_residuals: bool = False  # bias, dropout and residual sum in one kernel
     fuses_optimizer: bool = True
