@@ -281,6 +281,7 @@ def test_without_time_for_bounds_there_is_a_plan_and_no_proof() -> None:
     assert found.stopped is Stopped.TIME
     assert found.gap is None
     assert "a better one may be left" in found.headline
+    assert any(one.bound_ns is None for one in found.worth)  # not 0
     assert found.default is not None
     assert found.best.step_ns <= found.default.step_ns
 
@@ -351,7 +352,9 @@ def test_the_answer_tells_itself() -> None:
     assert found.pareto[0].step_ns == min(one.step_ns for one in found.pareto)
     variables = {one.variable for one in found.worth}
     assert {"tp", "pp", "sharding"} <= variables
-    assert all(one.bound_ns <= (one.step_ns or one.bound_ns) for one in found.worth)
+    bounds = [one.bound_ns for one in found.worth if one.bound_ns is not None]
+    assert len(bounds) == len(found.worth)
+    assert all(ns <= (one.step_ns or ns) for ns, one in zip(bounds, found.worth, strict=True))
     assert "kernel by kernel" in found.note
 
 

@@ -99,22 +99,23 @@ def _gap_plot(found: PlanSearch) -> str:
 
 def _worth_plot(worth: Sequence[Worth]) -> str:
     """A bar for every value of every variable: its best step; pale where only a bound is known."""
-    shortest = min(one.step_ns or one.bound_ns for one in worth)
-    longest = max(*(one.step_ns or one.bound_ns for one in worth), 1)
+    known = [ns for one in worth if (ns := one.step_ns or one.bound_ns)]
+    shortest, longest = min(known, default=0), max(known, default=1)
     rows, room = [], _WIDTH - 2 * _LABEL
     for at, one in enumerate(worth):
-        ns = one.step_ns or one.bound_ns
+        ns = one.step_ns or one.bound_ns or 0
         y, wide = at * _ROW, max(room * ns / longest, 1.0)
         colour = _BEST if one.step_ns == shortest else _FRONT
         opacity = 1 if one.step_ns is not None else 0.35
         least = "" if one.step_ns is not None else "at least "
-        told = f"{one.variable} {one.value}: {least}{ns / NS_PER_MS:,.1f} ms, of {one.num_plans:,}"
+        length = f"{least}{ns / NS_PER_MS:,.1f} ms" if ns else "not known yet"
+        told = f"{one.variable} {one.value}: {length}, of {one.num_plans:,}"
         rows.append(
             f'<g><title>{escape(told)} plans</title><text x="{_LABEL - 8}" y="{y + 13}" '
             f'text-anchor="end">{escape(f"{one.variable} {one.value}")}</text>'
             f'<rect x="{_LABEL}" y="{y + 3}" width="{wide:.1f}" height="{_ROW - 6}" '
             f'fill="{colour}" fill-opacity="{opacity}"/>'
-            f'<text x="{_LABEL + wide + 6:.1f}" y="{y + 13}">{least}{ns / NS_PER_MS:,.1f} ms</text>'
+            f'<text x="{_LABEL + wide + 6:.1f}" y="{y + 13}">{length}</text>'
             "</g>"
         )
     height = len(worth) * _ROW

@@ -64,7 +64,7 @@ class Worth(Plain):
     variable: str
     value: str
     step_ns: int | None  # of the best plan that was simulated; `None`: none was
-    bound_ns: int  # no plan with it is faster
+    bound_ns: int | None  # no plan with it is faster; `None`: not all of them have a bound
     num_plans: int
 
 
@@ -78,18 +78,21 @@ def value_table(
     Args:
         columns: of every plan.
         times: of the plans that were simulated, in ns.
-        bounds: of every plan, in ns.
+        bounds: of those others that have one, in ns.
     """
     found = []
     names = next(iter(columns.values()), {})
     for name in names:
-        values = {row[name] for row in columns.values()}
-        if len(values) < 2:  # noqa: PLR2004  nothing was to be chosen
+        plans_by_value: dict[int | str, list[int]] = {}
+        for plan, row in columns.items():
+            plans_by_value.setdefault(row[name], []).append(plan)
+        if len(plans_by_value) < 2:  # noqa: PLR2004  nothing was to be chosen
             continue
-        for value in sorted(values, key=lambda one: (isinstance(one, str), one)):
-            own = [plan for plan, row in columns.items() if row[name] == value]
+        for value in sorted(plans_by_value, key=lambda one: (isinstance(one, str), one)):
+            own = plans_by_value[value]
             steps = [times[plan] for plan in own if plan in times]
-            lower = min(times.get(plan, bounds[plan]) for plan in own)
+            known = [ns for plan in own if (ns := times.get(plan, bounds.get(plan))) is not None]
+            lower = min(known) if len(known) == len(own) else None
             found.append(Worth(name, str(value), min(steps, default=None), lower, len(own)))
     return tuple(found)
 
@@ -185,7 +188,7 @@ class PlanSearch(Answer):
             Table.of(
                 "refusals",
                 self.refusals[:_MOST_REFUSALS],
-                Column("count"),
+                Column("count", unit=Unit.COUNT),
                 Column("reason"),
                 Column("example", shown=Shown.FILES),
                 title="plans that were left out",
@@ -329,15 +332,27 @@ def _sources_text(sources: Mapping[str, float]) -> tuple[str, str]:
     return f"{100 * most:.0f} %", ", ".join((_KNOWN_FROM[first], *told))
 
 
+_TITLES = {"micro_batch": "micro"}
+
+
 def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:
+    def shown(name: str) -> Shown:
+        """What tells the plans apart; a degree of 1, or the GPUs where all have as many, do not."""
+        values = {_column(row, name=name) for row in rows}
+        is_same = values <= {1} or (name == "gpus" and len(values) == 1)
+        return Shown.WIDE if is_same else Shown.EVERYWHERE
+
     return Table.of(
         key,
         rows,
+        Column("step_ns"),
         *(
-            Column(name, unit=_unit(name), value=partial(_column, name=name))
+            Column(
+                name, _TITLES.get(name, ""), _unit(name), partial(_column, name=name), shown(name)
+            )
             for name in (*_PLAN_COLUMNS, "recompute", "gpus")
         ),
-        Column("step_ns"),
+        Column("peak_bytes", "memory"),
         *(
             Column(
                 name.value,
@@ -352,7 +367,6 @@ def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:
         *((Column("p95_ns", "95 % ms"),) if any(row.p95_ns for row in rows) else ()),
         Column("low_ns", "10 % ms"),
         Column("high_ns", "90 % ms"),
-        Column("peak_bytes", "memory"),
         title=title,
     )
 

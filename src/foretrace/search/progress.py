@@ -51,4 +51,8 @@ class SearchClock:
     @property
     def is_over(self) -> bool:
         """Whether there is no time left."""
-        return self._limit_s is not None and self.spent_s >= self._limit_s
+        return self.is_past(1.0)
+
+    def is_past(self, share: float) -> bool:
+        """Whether so much of the time is over."""
+        return self._limit_s is not None and self.spent_s >= share * self._limit_s

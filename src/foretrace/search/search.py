@@ -1,6 +1,7 @@
 """`searched`: best first, from bounds over units to kernels, until the gap is closed.
 
-1. Plans of the space that are legal and fit get a closed lower bound.
+1. Plans of the space that are legal and fit get a closed lower bound. Where there is no time for
+   all of them, some of every kind have one, and the search goes on with these.
 2. The plan whose bound is the lowest is looked at next: its schedule is run for a higher bound,
    then its step is simulated unit by unit. No plan that is left can be better than the lowest
    bound of all, so that bound and the best step found say how much there is still to gain.
@@ -36,7 +37,11 @@ from foretrace.software import TrainingSoftware
 from foretrace.workload import Plan, PlanDraft, Transformer, complete
 
 _ALONE = 3  # times as long as all at once, for dimensions alone
-_OFTEN = 50  # plans between two looks at the clock while bounds are made
+# Shares of the time: then plans with bounds are simulated though others have none yet; then the
+# best are simulated kernel by kernel.
+_TO_BOUND, _TO_SIMULATE = 0.6, 0.9
+_OFTEN = 50  # bounds between two words about how far they are
+_GOLDEN = 0.618  # of all plans: after steps of so many, plans of every kind come early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +206,7 @@ class _Search:
 
         def look(plans: Sequence[int]) -> int:
             self._best_first(plans, rest, [])
-            self._closely(plans)
+            self._closely(plans, rest)
             return min(self.kernels.values(), key=self._order).number
 
         default = self.beside or self.ground.assumed
@@ -240,21 +245,22 @@ class _Search:
         self, chosen: Sequence[int], clock: SearchClock, history: list[SearchMoment]
     ) -> Stopped:
         """Look at the plan with the lowest bound, until none is left that could be much better."""
-        heap = self._bounded(chosen, clock)
-        if heap is None:
-            return Stopped.TIME
-        best = self._assumed(self._left(chosen))
-        while heap:
-            gap = 1.0 if best is None else max(1 - heap[0][0] / best[0], 0.0)
+        todo, heap = _spread(chosen), list[tuple[float, int]]()
+        best = self._assumed(chosen)
+        self._bound_some(todo, heap, clock, share=_TO_BOUND)
+        while heap or todo:
+            gap = 1.0 if best is None or not heap else max(1 - heap[0][0] / best[0], 0.0)
+            is_near = gap <= self.options.limits.gap
             if best is not None:
-                self._told(history, clock, best[1], gap=gap, left=len(heap))
-            if gap <= self.options.limits.gap:
+                self._told(history, clock, best[1], gap=None if todo else gap, left=len(heap))
+            if is_near and not todo:
                 return Stopped.EXHAUSTED if gap == 0 else Stopped.GAP
-            if clock.is_over:
-                if best is None:
-                    self._in_haste([heap[0][1]], 1)
+            if best is not None and clock.is_past(_TO_SIMULATE):
                 return Stopped.TIME
-            plans = self._next(heap, best)
+            if todo and (is_near or not heap):
+                self._bound_some(todo, heap, clock, most=_OFTEN)
+                continue
+            plans = self._next(heap, best, clock)
             self._simulate(plans)
             for plan in self._left(plans):
                 own = (self._value(plan, self.state.found[self.last][plan]), plan)
@@ -271,11 +277,15 @@ class _Search:
         times = self._times(numbers).items()
         return next(((self._value(number, own_ns), number) for number, own_ns in times), None)
 
-    def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
+    def _next(
+        self, heap: list[tuple[float, int]], best: tuple[float, int] | None, clock: SearchClock
+    ) -> list[int]:
         """Plans to simulate: as many as there are processes, of those with the lowest bounds."""
         found: list[int] = []
         enough = math.inf if best is None else best[0] * (1 - self.options.limits.gap)
         while heap and len(found) < self.options.workers and heap[0][0] < enough:
+            if best is not None and clock.is_past(_TO_SIMULATE):
+                break
             plan = heapq.heappop(heap)[1]
             if self.state.known(RUN, plan) is None:
                 self.state.tell(RUN, plan, self.ground.run_ns(self.plans[plan]))
@@ -319,15 +329,21 @@ class _Search:
         rungs = (QUICK, RUN, UNITS) if self.last == P95 else (QUICK, RUN)
         return self._value(plan, self.state.bound_ns(plan, rungs))
 
-    def _bounded(self, chosen: Sequence[int], clock: SearchClock) -> list[tuple[float, int]] | None:
-        """Plans with their bounds as a heap; `None`: there was no time for all of them."""
-        heap: list[tuple[float, int]] = []
-        for at, plan in enumerate(chosen):
-            if at % _OFTEN == 0:
-                self.options.progress(Progress(Rung.BOUNDED, at, len(chosen)))
-                if clock.is_over:
-                    self._in_haste(chosen, max(at, 1))
-                    return None
+    def _bound_some(
+        self,
+        todo: list[int],
+        heap: list[tuple[float, int]],
+        clock: SearchClock,
+        *,
+        most: int | None = None,
+        share: float = _TO_SIMULATE,
+    ) -> None:
+        """Give plans that have none their bounds: at least one, and until so much time is over."""
+        total, until = len(todo) + len(heap), 0 if most is None else max(len(todo) - most, 0)
+        while len(todo) > until:
+            plan = todo.pop()
+            if most is None and len(todo) % _OFTEN == 0:
+                self.options.progress(Progress(Rung.BOUNDED, total - len(todo), total))
             try:
                 if self.state.known(QUICK, plan) is None:
                     self.state.tell(QUICK, plan, self.ground.quick_ns(self.plans[plan]))
@@ -335,27 +351,25 @@ class _Search:
                 self.refused[plan] = str(err)
                 continue
             if not self._breaks(plan, self.state.bound_ns(plan)):
-                heap.append((self._bound(plan), plan))
-        heapq.heapify(heap)
-        return heap
+                heapq.heappush(heap, (self._bound(plan), plan))
+            if clock.is_past(share):
+                break
 
     def _told(
-        self, history: list[SearchMoment], clock: SearchClock, best: int, *, gap: float, left: int
+        self,
+        history: list[SearchMoment],
+        clock: SearchClock,
+        best: int,
+        *,
+        gap: float | None,
+        left: int,
     ) -> None:
         known = self.state.found[self.last]
         best_ns, simulated = known[best], len(known)
-        moment = SearchMoment(clock.spent_s, best_ns, gap)
-        if not history or (history[-1].best_ns, history[-1].gap) != (best_ns, gap):
-            history.append(moment)
+        last = history[-1] if history else None
+        if gap is not None and (last is None or (last.best_ns, last.gap) != (best_ns, gap)):
+            history.append(SearchMoment(clock.spent_s, best_ns, gap))
         self.options.progress(Progress(Rung.SIMULATED, simulated, simulated + left, best_ns, gap))
-
-    def _in_haste(self, chosen: Sequence[int], num_bounded: int) -> None:
-        """Simulate the plan assumed and that with the lowest bound, where time is over before."""
-        if self.state.found[self.last]:
-            return
-        best = self._assumed(chosen)
-        heap = sorted((self._bound(one), one) for one in self._left(chosen[:num_bounded]))
-        self._simulate(self._next(heap, best)[:1])
 
     def _answer(
         self,
@@ -368,7 +382,7 @@ class _Search:
         if not times:
             raise self.listed.nothing(self.refused.values(), self.ground.names)
         self.options.progress(Progress(Rung.LEADERS, 0, 1))
-        self._closely(chosen)
+        self._closely(chosen, clock)
         leaders = sorted(self.kernels.values(), key=self._order)[:NUM_LEADERS]
         best = leaders[0]
         others = [plan for plan in self._left(chosen) if plan not in times]
@@ -402,7 +416,7 @@ class _Search:
             worth=value_table(
                 {plan: columns_of(self.plans[plan]) for plan in (*times, *others)},
                 state.found[UNITS],
-                {plan: state.bound_ns(plan) for plan in (*times, *others)},
+                {plan: ns for plan in others if (ns := state.bound_ns(plan))},
             ),
             alone=best_alone(self.freed, sorted(self.kernels.values(), key=self._order)),
             history=history,
@@ -414,11 +428,13 @@ class _Search:
         value = self._value(one.number, one.p95_ns or one.step_ns)
         return bool(self.target.broken(one.plan, one.step_ns)), value, one.number
 
-    def _closely(self, plans: Sequence[int]) -> None:
-        """Simulate the best of those that were simulated unit by unit kernel by kernel."""
+    def _closely(self, plans: Sequence[int], clock: SearchClock) -> None:
+        """Simulate the best kernel by kernel, one at least and others while there is time."""
         times = self._times(plans)
         ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
-        for plan in ranked[: self.ground.num_leaders]:
+        for place, plan in enumerate(ranked[: self.ground.num_leaders]):
+            if place and clock.is_over:
+                break
             if plan not in self.kernels:
                 found = self.ground.looked(
                     self.plans[plan], number=plan, unit_ns=self.state.known(UNITS, plan)
@@ -437,6 +453,8 @@ class _Search:
 
     def _held(self, plan: Plan | None) -> Looked | None:
         """A plan that the best is held beside, if it can run."""
+        if known := next((one for one in self.kernels.values() if one.plan == plan), None):
+            return known
         with suppress(WorkloadError, ScenarioError):
             if plan is not None:
                 return self._told_of(self.ground.looked(plan, number=-1, unit_ns=None))
@@ -457,3 +475,12 @@ class _Search:
         }
         best = unbeaten({plan: self.target.front(one) for plan, one in simulated.items()})
         return tuple(self._told_of(simulated[plan]) for plan in best)
+
+
+def _spread(plans: Sequence[int]) -> list[int]:
+    """The same plans in another order that is fixed, neighbours far apart."""
+    count = len(plans)
+    stride = max(round(_GOLDEN * count), 1)
+    while math.gcd(stride, count) > 1:
+        stride += 1
+    return [plans[at * stride % count] for at in range(count)]
