@@ -43,7 +43,7 @@ def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) ->
     costs, memory = Remembered(software_costs(hardware)), PlanMemory(model, chip=hardware.chip)
     plans = list(plan_space(draft, SpaceLimits.of(model), num_ranks).plans())
     legal = []
-    begin_s = time.process_time()
+    begin_s = both_s = time.process_time()
     for plan in plans:
         try:
             check_plan(plan, model)
@@ -55,6 +55,7 @@ def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) ->
     capacity = hardware.chip.memory_bytes
     fit = [plan for plan in legal if memory.stage_bytes(plan).max() <= capacity]
     _told("memory", len(legal), begin_s)
+    _told("both, of all plans", len(plans), both_s)
     bound = StepBound(model, costs, Inflation())
     begin_s = time.process_time()
     for plan in fit:

@@ -67,7 +67,10 @@ LINES: Mapping[str, tuple[str, ...]] = {
         "numerics watch {observed} --json",
     ),
     "risk corruption": ("risk corruption llama3-405b --check abft=0.05:0.99 --samples 5 --json",),
-    "search": (f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",),
+    "search": (
+        f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",
+        f"search {_PLAN} {_SMALL} --cp 1 --pp 1 --micro-batch 1 --time 600 --gap 0 --json",
+    ),
     "serve": (
         f"{_SERVE} --engine {{engine}} --json",
         f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",

@@ -115,3 +115,14 @@ def test_more_variables_are_searched_where_that_is_asked_for() -> None:
     stated = draft.with_keys({"overlap.gradients": False})
     with pytest.raises(WorkloadError, match="overlap is stated"):
         plan_space(stated, limits, 16, vary=("overlap",))
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_sequences_are_parallel_where_tp_is_whoever_chose_it(tensor: int) -> None:
+    stated, limits = draft(tp=tensor), SpaceLimits.of(llama())
+    off = stated.with_keys({"sequence_parallel": False})
+
+    plans, others = (list(plan_space(one, limits, 8).plans()) for one in (stated, off))
+
+    assert {plan.sequence_parallel for plan in plans} == {tensor > 1}
+    assert not any(plan.sequence_parallel for plan in others)

@@ -188,8 +188,8 @@ class PlanSearch(Answer):
             Table.of(
                 "refusals",
                 self.refusals[:_MOST_REFUSALS],
-                Column("count", unit=Unit.COUNT),
                 Column("reason"),
+                Column("count", unit=Unit.COUNT),
                 Column("example", shown=Shown.FILES),
                 title="plans that were left out",
             ),

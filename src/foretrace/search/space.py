@@ -116,6 +116,8 @@ def plan_space(
     base = draft.plan()
     if not draft.states("sequence") and limits.context is not None:
         base = with_fields(base, {"sequence": limits.context})
+    if draft.states("tensor") and not draft.states("sequence_parallel"):
+        base = with_fields(base, {"sequence_parallel": base.tensor > 1})  # as where tp is searched
     return space_over(base, draft, limits, num_ranks, vary=vary)
 
 

@@ -28,7 +28,8 @@ _HOT, _COLD = 1e-3, 1e-5
 _EVENED = 0.03  # of the mean square of loads: what leads off plains
 _OVER = 1.0  # for as many bytes above the room as there is room
 _MOVES, _LEAST_MOVES = 1_500, 100  # of a table in a cycle; the least are made whatever the time
-_CYCLES, _AFRESH = 40, 3  # every so many cycles begin where the first did
+_CYCLES = 80  # that find nothing better: then it ends
+_AFRESH = 3  # every so many cycles begin where the first did
 _AT_ONCE = 8_192  # moves between two looks at the time
 _KINDS = {
     TableScheme.TABLE: PIECES,
@@ -48,12 +49,12 @@ def annealed(placement: DealtTables, deadline_s: float) -> DealtTables:
     """
     cycles = _Cycles(placement, deadline_s)
     best, least_ns = placement, placement.value_ns if placement.fits else math.inf
-    for cycle in range(_CYCLES):
-        if cycle > 0 and time.monotonic() > deadline_s:
-            break
+    cycle, until = 0, _CYCLES
+    while cycle < until and (cycle == 0 or time.monotonic() < deadline_s):
         found = cycles.cooled(best if cycle % _AFRESH else placement)
+        cycle += 1
         if found.fits and found.value_ns < least_ns:
-            best, least_ns = found, found.value_ns
+            best, least_ns, until = found, found.value_ns, cycle + _CYCLES
     return best
 
 

@@ -156,9 +156,8 @@ class PlanMemory:
         highest = parts.highest.get(key)
         if highest is None:
             peaks = parts.peaks(shape)
-            highest = parts.highest[key] = peaks.kept + peaks.more
-        own = [parts.without_peak(plan, held) for held in shape.distinct_stages]
-        found: Int64s = highest + np.array(own)[shape.stage_number]
+            highest = parts.highest[key] = peaks.kept + peaks.more + parts.everywhere
+        found: Int64s = highest + parts.of_stages(plan, shape.distinct_stages)[shape.stage_number]
         return found
 
     def room(self, plan: Plan, schedule: Schedule, capacity: int) -> tuple[Int64s, Int64s]:
@@ -335,7 +334,6 @@ class _Parts:
             self._buffers += dummy_gradient_bytes(model, plan)
         self._chunks: dict[ChunkParts, ChunkBytes] = {}
         self._reduced: dict[tuple[LayerKind | None, HeldEnds], PartBytes] = {}
-        self._without_peak: dict[object, int] = {}
         self.highest: dict[object, Int64s] = {}  # by shape, the worst moments of stages
 
     def peaks(self, shape: _Shape) -> Peaks:
@@ -349,27 +347,19 @@ class _Parts:
 
     def stage(self, plan: Plan, stage: StageParts) -> _StageBytes:
         """Bytes of a stage, under a plan that has these parts."""
-        buffers = self._buffers
-        if plan.sharding is Sharding.ZERO2 and plan.pipeline > 1:
-            # Whole gradients of one chunk are added up before they are scattered.
-            largest = self._holdings.stage(stage).largest
-            buffers += round(format_bytes(plan.precision.gradients) * largest)
-        if plan.sharding is Sharding.ZERO3:
-            buffers += self._holdings.gathered(stage, plan)
         transposes = self._keeps_transposes
         states = self._holdings.states(stage, plan, keeps_transposes=transposes)
-        return _StageBytes(states, buffers)
+        return _StageBytes(states, self._buffers + self._holdings.whole_bytes(stage, plan))
 
-    def without_peak(self, plan: Plan, stage: StageParts) -> int:
-        """Bytes of a stage but for its worst moment's."""
-        key = (
-            *(stage, plan.sharding, plan.shard_ranks, plan.data),
-            *(plan.prefetch, plan.reshard_after_forward),
-        )
-        found = self._without_peak.get(key)
-        if found is None:
-            found = self._without_peak[key] = self.stage(plan, stage).without_peak
-        return found
+    @property
+    def everywhere(self) -> int:
+        """Bytes that every stage has, whatever it holds."""
+        return self._buffers + _CONTEXT_BYTES
+
+    def of_stages(self, plan: Plan, stages: tuple[StageParts, ...]) -> Int64s:
+        """Bytes of stages beside those and their worst moments; int64[stages]."""
+        transposes = self._keeps_transposes
+        return self._holdings.of_stages(stages, plan, keeps_transposes=transposes)
 
     def chunk(self, chunk: ChunkParts) -> ChunkBytes:
         """Bytes of a chunk for one microbatch."""

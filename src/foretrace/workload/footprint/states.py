@@ -17,6 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import numpy as np
+
+from foretrace.base import Int64s
 from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.sizes import format_bytes
@@ -334,6 +337,7 @@ class Holdings:
         self._stages: dict[StageParts, StageHeld] = {}
         self._states: dict[object, States] = {}
         self._gathered: dict[object, int] = {}
+        self._of_stages: dict[object, Int64s] = {}
 
     def stage(self, stage: StageParts) -> StageHeld:
         """What a stage holds."""
@@ -353,6 +357,31 @@ class Holdings:
             held = self.stage(stage).held
             found = self._states[key] = states_of(held, plan, keeps_transposes=keeps_transposes)
         return found
+
+    def of_stages(
+        self, stages: tuple[StageParts, ...], plan: Plan, *, keeps_transposes: bool
+    ) -> Int64s:
+        """Bytes of `states` and `whole_bytes` of several stages; int64[stages]."""
+        key = (
+            *(stages, plan.precision, plan.sharding, plan.shard_ranks, plan.data * plan.context),
+            *(plan.prefetch, plan.reshard_after_forward, plan.pipeline == 1, keeps_transposes),
+        )
+        found = self._of_stages.get(key)
+        if found is None:
+            states = [self.states(one, plan, keeps_transposes=keeps_transposes) for one in stages]
+            own = [one.parameters + one.gradients + one.optimizer for one in states]
+            more = [self.whole_bytes(one, plan) for one in stages]
+            found = self._of_stages[key] = np.array([own, more], np.int64).sum(axis=0)
+        return found
+
+    def whole_bytes(self, stage: StageParts, plan: Plan) -> int:
+        """Bytes of what ranks divide, where a stage has all of it for a moment."""
+        if plan.sharding is Sharding.ZERO3:
+            return self.gathered(stage, plan)
+        if plan.sharding is Sharding.ZERO2 and plan.pipeline > 1:
+            # Whole gradients of one chunk are added up before they are scattered.
+            return round(format_bytes(plan.precision.gradients) * self.stage(stage).largest)
+        return 0
 
     def gathered(self, stage: StageParts, plan: Plan) -> int:
         """Bytes that ZeRO-3 gathers on a stage."""

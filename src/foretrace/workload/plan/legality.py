@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
+from operator import attrgetter, is_not
 
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
@@ -60,6 +62,10 @@ _SIZES = (
     ("bucket_bytes", "bucket_bytes"),
     ("local_steps", "local_steps"),
 )
+# Searches ask this of a hundred thousand plans, so that loops of Python's own would be felt.
+_sizes_of = attrgetter(*(name for name, _ in _SIZES))
+_is_stated = partial(is_not, None)
+_AXES = sorted(Axis)
 # How far shares of tokens may miss a sum of 1: they are written with a few digits.
 _SHARES_TOLERANCE = 1e-3
 
@@ -142,11 +148,12 @@ def _of_adapters(plan: Plan, adapters: Adapters, model: Model | ModuleProgram) -
 
 def size_problems(plan: Plan) -> Iterator[str]:
     """Degrees and sizes that no job has."""
-    for name, key in _SIZES:
-        value = getattr(plan, name)
-        if value is not None and value < 1:
-            yield f"{key} is {value}: it has to be at least 1"
-    if sorted(plan.order) != sorted(Axis):
+    sizes = _sizes_of(plan)
+    if min(filter(_is_stated, sizes)) < 1:
+        for (_, key), value in zip(_SIZES, sizes, strict=True):
+            if value is not None and value < 1:
+                yield f"{key} is {value}: it has to be at least 1"
+    if sorted(plan.order) != _AXES:
         yield (
             f"order is {[axis.value for axis in plan.order]}: it has to name each of "
             f"{', '.join(Axis)} once"
