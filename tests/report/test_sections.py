@@ -16,7 +16,7 @@ from foretrace.report.sections import (
     trust_section,
 )
 from tests.graphs import GraphBuilder, timeline_of
-from tests.report.sample import meta, sample
+from tests.report.sample import many_ranks, meta, sample
 
 
 def tables(section: Section | None) -> dict[str, Table]:
@@ -54,6 +54,17 @@ def test_one_rank_needs_no_chart_of_ranks() -> None:
     )
 
     assert "rank-components" not in tables(step_section(alone))
+
+
+@pytest.mark.parametrize(("count", "first"), [(12, [0, 1, 2]), (60, [59, 58, 57])])
+def test_of_more_ranks_than_are_drawn_those_that_others_wait_for_come_first(
+    count: int, first: list[int]
+) -> None:
+    """Each rank of the sample computes longer than the one before it."""
+    table = tables(step_section(many_ranks(count).replay))["rank-components"]
+
+    assert column(table, "rank")[:3] == first
+    assert len(table.rows) == count
 
 
 def test_components_end_with_their_sum() -> None:

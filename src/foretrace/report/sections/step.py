@@ -24,6 +24,7 @@ from foretrace.report.document import Section
 from foretrace.validate import RankReplay, ReplayReport
 
 _SIDES = ("measured", "replayed")
+_WAITING = SHOWN_PARTS.index("waiting_for_ranks")
 
 
 def step_section(replay: ReplayReport) -> Section:
@@ -70,11 +71,15 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
     if len(by_rank) == 1:
         return ()
     columns = [(side, name) for side in _SIDES for name in SHOWN_PARTS]
+    order, lead = sorted(by_rank), "Mean over steps."
+    if len(order) > Chart.max_rows:
+        order.sort(key=lambda rank: _means(row.measured_parts for row in by_rank[rank])[_WAITING])
+        lead = "Mean over steps; first those that wait least, whom others wait for."
     return (
         Table(
             key="rank-components",
             title="Per rank",
-            lead="Mean over steps.",
+            lead=lead,
             columns=(
                 Column("rank"),
                 *(
@@ -85,10 +90,10 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
             rows=tuple(
                 (
                     rank,
-                    *_means(row.measured_parts for row in of_rank),
-                    *_means(row.replayed_parts for row in of_rank),
+                    *_means(row.measured_parts for row in by_rank[rank]),
+                    *_means(row.replayed_parts for row in by_rank[rank]),
                 )
-                for rank, of_rank in sorted(by_rank.items())
+                for rank in order
             ),
             chart=Chart(
                 kind=ChartKind.BARS,
