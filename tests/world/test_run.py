@@ -64,6 +64,7 @@ def test_a_world_of_10_000_runs_its_roles_alone_and_writes_its_files_once(tmp_pa
         "dist.init_process_group('gloo')\n"
         f"log = open({str(tmp_path / 'log')!r}, 'a')\n"
         "print(dist.get_rank(), file=log, flush=True)\n"
+        "assert torch.cuda.get_device_properties(0).total_memory == 80 << 30\n"
         "rows = torch.randn(64, 8, device='cuda:0')\n"
         "loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)\n"
         "model = torch.nn.Linear(8, 8).to('cuda')\n"
@@ -190,6 +191,23 @@ def test_kernels_that_a_gpu_timed_keep_their_times_unless_another_is_asked_for(
     )  # fmt: skip
     assert beside.memory_bytes == load_machine("dgx-h200").chip.memory_bytes
     assert ft.load(tmp_path / "dgx-h200").replayed.end_ns.max() == beside.timeline.end_ns.max()
+
+
+def test_a_barrier_is_the_sum_of_one_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = _timed()
+    role.entries.insert(-1, IssuedExchange("barrier", "0", 0, 0, "", 1, "forward", 3))
+    roles = WorldRoles({0: role}, {0: 2}, is_checked=False)
+    monkeypatch.setattr("foretrace.world.script_run.roles_of", lambda *_given, **_more: roles)
+
+    found = ft.run(
+        SCRIPTS / "ddp.py", world=2, out=tmp_path, device="cuda", warmup=0,
+        machine=load_machine("dgx-h200"),
+    )  # fmt: skip
+
+    last = found.timeline.graph.collectives[-1]
+    assert (last.name, last.num_bytes, last.dtype) == ("allreduce", 4, "fp32")
 
 
 def test_a_gpu_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

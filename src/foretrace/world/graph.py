@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
-from foretrace.base import GraphError, collective_kind_of, known_format
+from foretrace.base import CollectiveKind, GraphError, collective_kind_of, known_format
 from foretrace.capture import (
     BACKWARD,
     OPTIMIZER,
@@ -264,6 +265,11 @@ class _RoleWriter:
             "rank": rank, "step": self._step, "phase": _PHASES.get(entry.phase, Phase.FORWARD),
         }  # fmt: skip
         kind = collective_kind_of(entry.name)
+        if kind is CollectiveKind.BARRIER and draft.on_device:
+            # NCCL has none: PyTorch's ProcessGroupNCCL::barrier sums one number over the group.
+            one = {"in_elements": 1, "out_elements": 1, "dtype": "float32"}
+            entry = msgspec.structs.replace(entry, name="allreduce", **one)
+            kind = CollectiveKind.ALL_REDUCE
         title = _title(kind.in_tables, on_device=draft.on_device)
         issue = draft.rows.add(
             NodeKind.LAUNCH if draft.on_device else NodeKind.CALL, chained=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -156,6 +156,9 @@ def run(
     asked = ScriptRun(
         Path(script), tuple(arguments), world, device=device, steps=steps, warmup=warmup
     )
+    if machine is not None:
+        chip = machine.chip
+        asked = replace(asked, gpu=chip.title, gpu_bytes=chip.memory_bytes)
     found = roles_of(asked, ranks, progress=progress)
     timeline, grown = _simulated(found, machine, software, asked)
     folder = Path(out)

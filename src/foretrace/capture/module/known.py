@@ -32,7 +32,7 @@ class KnownValues:
     def state(self, given: object, values: object) -> None:
         """Inputs without memory have these values, where these have any."""
         for one, value in zip(tensors_in(given), tensors_in(values), strict=True):
-            if value.device.type == "cpu" and _is_kept(value):
+            if value.device.type == "cpu" and is_small_whole(value):
                 self._values[one] = value.detach()
 
     def set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -61,7 +61,7 @@ class KnownValues:
         inputs = list(tensors_in(given))
         is_known = all(one in self._values for one in inputs)
         outputs = list(tensors_in(result)) if is_known else []
-        if outputs and all(map(_is_kept, outputs)) and _is_followed(func):
+        if outputs and all(map(is_small_whole, outputs)) and _is_followed(func):
             args, kwargs = self._real(given[0]), self._real(dict(given[1]))
             try:
                 with torch.no_grad():
@@ -75,7 +75,7 @@ class KnownValues:
         if func._schema.is_mutable and any(one in self._values for one in inputs):  # noqa: SLF001
             copied = self.get(given[0][1]) if func.name() == _COPY else None
             self._forget(list(tensors_in(_written(func, given[0]))))
-            if copied is not None and _is_kept(given[0][0]):
+            if copied is not None and is_small_whole(given[0][0]):
                 to = given[0][0]
                 self._values[to] = copied.to(to.dtype).expand(to.shape).clone()
 
@@ -109,7 +109,8 @@ def _written(func: Any, args: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _is_kept(tensor: torch.Tensor) -> bool:
+def is_small_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one whose values are carried along: few, and whole numbers."""
     is_whole = not (tensor.is_floating_point() or tensor.is_complex())
     return is_whole and tensor.numel() <= _MOST_NUMBERS
 

@@ -83,19 +83,28 @@ def type_name(tensor: torch.Tensor) -> str:
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """All tensors of a value: itself, or in lists, tuples and mappings, or in its attributes."""
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return iter(found)
+
+
+def _collect(value: object, found: list[torch.Tensor]) -> None:
+    """Add the tensors of a value."""
     import torch  # on demand: an optional dependency
 
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from tensors_in(one)
+        found.append(value)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from tensors_in(one)
+            _collect(one, found)
+    elif value is None or isinstance(value, int | float | str):
+        return
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            _collect(one, found)
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
-            yield from tensors_in(getattr(value, name))
+            _collect(getattr(value, name), found)
 
 
 def _strides(tensor: torch.Tensor) -> Sequence[int]:

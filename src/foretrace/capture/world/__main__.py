@@ -1,7 +1,8 @@
-"""`python -m foretrace.capture.world FOLDER DEVICE WARMUP STEPS SCRIPT ...`: a rank's own process.
+"""`python -m foretrace.capture.world FOLDER DEVICE WARMUP STEPS GPU BYTES SCRIPT ...`: one rank.
 
-`RANK` and `WORLD_SIZE` are in the environment, as torchrun states them. An error of the script
-ends the process as it would without us: with the script's own traceback.
+A process of its own; GPU and BYTES are the name and memory that scripts are told of. `RANK` and
+`WORLD_SIZE` are in the environment, as torchrun states them. An error of the script ends the
+process as it would without us: with the script's own traceback.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _own_frames(error: BaseException) -> str:
 
 def main() -> int:
     """Run it; the exit code."""
-    folder, device, warmup, steps, script, *arguments = sys.argv[1:]
+    folder, device, warmup, steps, gpu, num_bytes, script, *arguments = sys.argv[1:]
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     process = WorldProcess(
         rank,
@@ -42,6 +43,7 @@ def main() -> int:
         warmup=int(warmup),
         steps=int(steps),
         folder=Path(folder),
+        gpu=(gpu, int(num_bytes)),
     )
     with process.turn.held():
         try:

@@ -34,6 +34,8 @@ class ScriptRun:
     warmup: int = 1  # steps before them, which prepare
     ranks_per_host: int = _RANKS_PER_HOST
     timeout_seconds: float = 600.0
+    gpu: str = ""  # what scripts are told that they run on, where there is none
+    gpu_bytes: int = 0  # its memory
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,8 @@ class _Processes:
         }  # fmt: skip
         command = [
             sys.executable, "-m", "foretrace.capture.world", str(self._folder), run.device,
-            str(run.warmup), str(run.warmup + run.steps), str(run.script), *run.arguments,
+            str(run.warmup), str(run.warmup + run.steps), run.gpu, str(run.gpu_bytes),
+            str(run.script), *run.arguments,
         ]  # fmt: skip
         said = self._folder / f"{rank}.said"
         with said.open("wb") as out:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 import gc
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,18 +24,20 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.distributed import device_mesh
 from torch.distributed.tensor import _sharding_prop
 from torch.optim import optimizer as optimizers
-from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import dataloader
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
+from foretrace.capture.world.attention import attention_without_masks
 from foretrace.capture.world.device_times import DeviceTimes
 from foretrace.capture.world.journal import Journal, StepsAreDone
 from foretrace.capture.world.mail import Mailbox, RankTurn
 from foretrace.capture.world.observer import Observer
+from foretrace.capture.world.on_cpu import OnCpu, mesh_of_what_pretends
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
+from foretrace.capture.world.shortcuts import shortcuts
 from foretrace.capture.world.streams import follow_cuda, stream_classes
 from foretrace.capture.world.values import SubstitutedValues
 from foretrace.capture.world.works import IssuedWorks
@@ -57,7 +58,8 @@ _OF_OBJECTS = (
     "send_object_list", "recv_object_list", "broadcast_object_list", "all_gather_object",
     "gather_object", "scatter_object_list",
 )  # fmt: skip
-_DEVICE = re.compile(r"(cuda|cpu)(:\d+)?")
+# Asked for every operator of a distributed tensor, and answered without a tensor.
+_OF_MESH = {"__eq__", "__hash__", "size", "get_coordinate", "_is_current_rank_part_of_mesh"}
 _BESIDE = "work of the device that no operator was seen to start is left out"
 _NOT_COMPILED = "torch.compile left code as it is: operators are those of eager PyTorch"
 # Of torch.cuda, what scripts call without a tensor, and what they are told.
@@ -65,7 +67,7 @@ _CUDA: dict[str, object] = {
     "set_device": None, "synchronize": None, "empty_cache": None, "manual_seed": None,
     "manual_seed_all": None, "reset_peak_memory_stats": None, "current_device": 0,
     "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0,
-    "max_memory_reserved": 0, "is_bf16_supported": True,
+    "max_memory_reserved": 0, "is_bf16_supported": True, "memory_stats": {},
 }  # fmt: skip
 
 
@@ -73,9 +75,18 @@ class WorldProcess:
     """What is known of the rank that this process stands for."""
 
     def __init__(
-        self, rank: int, world_size: int, *, device: str, warmup: int, steps: int, folder: Path
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        device: str,
+        warmup: int,
+        steps: int,
+        folder: Path,
+        gpu: tuple[str, int] = ("", 0),
     ) -> None:
-        self.rank, self.world_size, self.device = rank, world_size, device
+        """`gpu`: name and bytes of memory of the one that scripts are told of without one."""
+        self.rank, self.world_size, self.device, self.gpu = rank, world_size, device, gpu
         self.warmup, self.steps = warmup, steps
         self.journal = Journal()
         self.turn = RankTurn(folder, is_measured=device != FAKE)
@@ -178,7 +189,12 @@ class WorldProcess:
             ):  # fmt: skip
                 if hasattr(module, name):
                     stack.enter_context(patch.object(module, name, value))
+        self._replace_meshes(stack)
+
+    def _replace_meshes(self, stack: ExitStack) -> None:
         for name, value in list(vars(device_mesh.DeviceMesh).items()):
+            if name in _OF_MESH:
+                continue
             if isinstance(value, FunctionType):
                 with_values = self._with_values(value)
             elif isinstance(value, staticmethod):
@@ -186,7 +202,7 @@ class WorldProcess:
             else:
                 continue
             stack.enter_context(patch.object(device_mesh.DeviceMesh, name, with_values))
-        stack.enter_context(_patched_mesh(on_gpu=self.device == CUDA))
+        stack.enter_context(mesh_of_what_pretends(on_gpu=self.device == CUDA))
         propagator: Any = _sharding_prop.ShardingPropagator
         shapes = self._unseen(propagator._propagate_tensor_meta_non_cached)  # noqa: SLF001
         stack.enter_context(patch.object(propagator, "_propagate_tensor_meta_non_cached", shapes))
@@ -322,7 +338,10 @@ class WorldProcess:
         self._begin_step()
 
     def _take_memory_away(self, stack: ExitStack) -> None:
-        for name, value in _CUDA.items():
+        name, num_bytes = self.gpu
+        gpu = SimpleNamespace(name=name, total_memory=num_bytes)
+        told_of_gpu = {"get_device_name": name, "get_device_properties": gpu}
+        for name, value in (_CUDA | told_of_gpu).items():
             told = functools.partial(lambda answer, *_a, **_k: answer, value)
             stack.enter_context(patch.object(torch.cuda, name, told))
         for module in (_foreach_utils, optimizers):
@@ -343,8 +362,10 @@ class WorldProcess:
             with_values = _with_memory(getattr(dist, name))
             for module in (dist, dist.distributed_c10d):
                 stack.enter_context(patch.object(module, name, with_values))
+        stack.enter_context(shortcuts())
+        stack.enter_context(attention_without_masks(self.journal, self._unseen))
         stack.enter_context(as_on_a_gpu(ON_FAKE_CPU))
-        stack.enter_context(_OnCpu())
+        stack.enter_context(OnCpu())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
 
 
@@ -368,38 +389,3 @@ def _take_data(tensor: torch.Tensor, other: torch.Tensor) -> None:
         tensor.data = other
     else:
         _swapped(tensor, other)
-
-
-class _OnCpu(TorchFunctionMode):
-    """What is asked for on a GPU is made where tensors can pretend to be."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
-        kwargs = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
-        name = getattr(func, "__name__", "")
-        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
-            return args[0]
-        return func(*map(_on_cpu, args), **kwargs)
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type in {"cuda", "cpu"} else value
-    return "cpu" if isinstance(value, str) and _DEVICE.fullmatch(value) else value
-
-
-@contextmanager
-def _patched_mesh(*, on_gpu: bool) -> Iterator[None]:
-    """Meshes of a GPU are meshes of what pretends to be one."""
-    made = device_mesh.init_device_mesh
-
-    @functools.wraps(made)
-    def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        kind = "cpu" if device_type == "cuda" and not on_gpu else device_type
-        with _disable_current_modes():
-            return made(kind, *args, **kwargs)
-
-    with ExitStack() as stack:
-        for module in (device_mesh, dist):
-            stack.enter_context(patch.object(module, "init_device_mesh", init_device_mesh))
-        yield

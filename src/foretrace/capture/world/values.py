@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     unset_fake_temporarily,
 )
 
-from foretrace.capture.module.known import KnownValues
+from foretrace.capture.module.known import KnownValues, is_small_whole
 from foretrace.capture.module.signature import tensors_in
 from foretrace.capture.world.journal import Journal
 
@@ -19,6 +22,7 @@ _MODES: Any = torch._C  # noqa: SLF001 - what is in no stub
 _get_mode, _FAKE = _MODES._get_dispatch_mode, _MODES._TorchDispatchModeKey.FAKE  # noqa: SLF001
 _SCALAR = "aten::_local_scalar_dense"
 _COUNTS = ("aten::bincount", "aten::histc")
+_NOT_THE_SCRIPTS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
 
 
 class SubstitutedValues:
@@ -60,7 +64,10 @@ class SubstitutedValues:
     def _know(self, tensor: torch.Tensor) -> None:
         """Whole numbers that were written down in the script have their values."""
         value = getattr(tensor, "constant", None)
-        if value is not None and not (value.is_floating_point() or value.is_complex()):
+        if value is None and not isinstance(tensor, FakeTensor) and tensor.device.type == "cpu":
+            with unset_fake_temporarily():  # made where nothing dispatches: generators' states
+                value = tensor.detach()
+        if value is not None and is_small_whole(value):
             self._known.set(tensor, value)
 
     def _scalar(self, func: Any, args: Any, journal: Journal) -> Any:
@@ -73,10 +80,17 @@ class SubstitutedValues:
         try:
             return func(*args)
         except DataDependentOutputException:
-            if not (tensor.is_floating_point() or tensor.dtype is torch.bool):
-                raise
-        value: float | bool = 1.0 if tensor.is_floating_point() else False
-        journal.substitutes[f"a number that was computed ({tensor.dtype}) was {value}"] += 1
+            pass
+        said = f"a number that was computed ({tensor.dtype}) was"
+        if tensor.is_floating_point() or tensor.is_complex():
+            value: complex | bool = 1.0
+        elif tensor.dtype is torch.bool:
+            value = False
+        else:  # which may become a size: whoever reads this has to know where it was asked for
+            value = 1
+            journal.substitutes[f"{said} {value} {_asking_line()}"] += 1
+            return value
+        journal.substitutes[f"{said} {value}"] += 1
         return value
 
     def _counts(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
@@ -95,3 +109,13 @@ class SubstitutedValues:
             self._known.set(counts, torch.tensor(whole, dtype=torch.int64))
         journal.substitutes["counts of experts' tokens were balanced: as many each"] += 1
         return counts
+
+
+def _asking_line() -> str:
+    """Where a value is asked for: the innermost line that is neither PyTorch's nor ours."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_SCRIPTS):
+        frame = frame.f_back
+    if frame is None:
+        return "somewhere"
+    return f"in {Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"

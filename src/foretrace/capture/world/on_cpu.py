@@ -1,0 +1,53 @@
+"""`OnCpu`: what a script asks for on a GPU is made where tensors without memory can pretend."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch.distributed import device_mesh
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+_DEVICE = re.compile(r"(cuda|cpu)(:\d+)?")
+
+
+class OnCpu(TorchFunctionMode):
+    """What is asked for on a GPU is made where tensors can pretend to be."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        kwargs = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        name = getattr(func, "__name__", "")
+        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
+            return args[0]
+        return func(*map(_on_cpu, args), **kwargs)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type in {"cuda", "cpu"} else value
+    return "cpu" if isinstance(value, str) and _DEVICE.fullmatch(value) else value
+
+
+@contextmanager
+def mesh_of_what_pretends(*, on_gpu: bool) -> Iterator[None]:
+    """Meshes of a GPU are meshes of what pretends to be one."""
+    made = device_mesh.init_device_mesh
+
+    @functools.wraps(made)
+    def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        kind = "cpu" if device_type == "cuda" and not on_gpu else device_type
+        with _disable_current_modes():
+            return made(kind, *args, **kwargs)
+
+    with ExitStack() as stack:
+        for module in (device_mesh, dist):
+            stack.enter_context(patch.object(module, "init_device_mesh", init_device_mesh))
+        yield
