@@ -185,6 +185,23 @@ def test_staged_copies_are_proposed_to_be_pinned() -> None:
     assert pinned.gain_ns == staging_ns - call_ns
 
 
+@pytest.mark.parametrize(
+    ("file", "repeats"),
+    [
+        ("cuda-sync-events/alexnet/benchmark_result_2869224_1695835535_trace.json.gz", False),
+        ("execution-traces/linear_kineto.json.gz", True),
+    ],
+)
+def test_what_runs_once_is_not_captured(data_dir: Path, file: str, *, repeats: bool) -> None:
+    """Both mark no steps: one is a first pass with all that starts up, the other forty passes."""
+    base = baseline_of(ft.load(data_dir / "traces" / file, cache=False).recording)
+
+    names = [one.name for one in proposals(base)]
+
+    assert ("CUDA graphs" in names) == repeats
+    assert "fused elementwise kernels" in names
+
+
 def two_streams(*, is_wide: bool) -> ExecutionGraph:
     """A kernel, a wait for it, another kernel: on a stream of its own, or after host work."""
     step, kernel_ns, host_ns = "ProfilerStep#1", 50_000_000, 1_000 if is_wide else 40_000_000

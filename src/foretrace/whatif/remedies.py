@@ -30,7 +30,7 @@ from foretrace.answer import (
     percent_text,
 )
 from foretrace.base import Int64s, ScenarioError
-from foretrace.graph import EdgeKind, ExecutionGraph, MemoryEvents, NodeKind
+from foretrace.graph import WHOLE, EdgeKind, ExecutionGraph, MemoryEvents, NodeKind
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits import (
     Attention,
@@ -97,7 +97,7 @@ def proposals(baseline: Baseline, *, memory_bytes: int | None = None) -> Iterato
     """
     graph = baseline.program.graph
     yield from _of_hosts(graph)
-    yield from _of_kernels(graph)
+    yield from _of_kernels(graph, has_passes=_has_passes(baseline))
     yield from _of_gradients(baseline)
     yield from _larger_microbatches(baseline, memory_bytes)
     yield from _equal_ranks(baseline)
@@ -144,9 +144,15 @@ def _pinned(graph: ExecutionGraph) -> Iterator[PossibleChange]:
     )
 
 
-def _of_kernels(graph: ExecutionGraph) -> Iterator[PossibleChange]:
+def _has_passes(baseline: Baseline) -> bool:
+    """Whether work repeats: a loop of steps was marked, or there are several microbatches."""
+    marked = baseline.program.graph.step_names != (WHOLE,)
+    return marked or baseline.before.plan.num_microbatches > 1
+
+
+def _of_kernels(graph: ExecutionGraph, *, has_passes: bool) -> Iterator[PossibleChange]:
     """Fewer launches, and less memory traffic between kernels."""
-    if graph.has_device:
+    if graph.has_device and has_passes:  # what is captured once must run again
         yield PossibleChange(
             "CUDA graphs",
             (CudaGraphs(),),
