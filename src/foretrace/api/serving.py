@@ -323,7 +323,7 @@ def fewest_gpus(
     if trace is not None:
         first = gpu if isinstance(gpu, str) else next(iter(gpu), "")
         taught = deploy(settings, trace=trace, machine=machine, gpu=first).times.calibration
-    known: dict[tuple[str, int], LayerProfiles] = {}
+    known: dict[tuple[str, int, int], LayerProfiles] = {}
     machines: dict[str, Machine | str | Path | None] = {}
 
     def deployed(one: Engine, name: str) -> Deployment:
@@ -368,7 +368,7 @@ def deployed_as(
     beside: Sequence[Path] = (),
     substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
-    known: dict[tuple[str, int], LayerProfiles] | None = None,
+    known: dict[tuple[str, int, int], LayerProfiles] | None = None,
 ) -> Deployment:
     """A deployment, as `serve` takes it; `beside` are files whose folders may name the GPU."""
     near = [path for path in beside if path.is_file()]

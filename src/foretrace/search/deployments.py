@@ -66,6 +66,8 @@ def engines_of(
                 f"cannot vary {name!r} of a deployment: expected {', '.join(VARIED)}"
             )
     data = _DEGREES if has_experts else (1,)
+    varied = {VARIED[name].partition(" ")[0] for name in vary}
+    engine = replace(engine, assumed=tuple(key for key in engine.assumed if key not in varied))
     sequences = _SEQUENCES if "sequences" in vary else (engine.max_num_seqs,)
     tokens = _TOKENS if "tokens" in vary else (engine.max_num_batched_tokens,)
     stages = (1,) if engine.num_speculative_tokens else _DEGREES

@@ -8,18 +8,18 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.serve.deployment import Deployment as Deployment
-    from foretrace.serve.deployment import chip_of as chip_of
     from foretrace.serve.deployment import deployment as deployment
     from foretrace.serve.engine import Engine as Engine
-    from foretrace.serve.engine import engine_of as engine_of
-    from foretrace.serve.engine import read_engine as read_engine
+    from foretrace.serve.engine_settings import engine_of as engine_of
+    from foretrace.serve.engine_settings import read_engine as read_engine
+    from foretrace.serve.expert_layers import activated_experts as activated_experts
     from foretrace.serve.knee import Knee as Knee
     from foretrace.serve.knee import KneePoint as KneePoint
     from foretrace.serve.knee import knee_of as knee_of
+    from foretrace.serve.named_gpus import chip_of as chip_of
     from foretrace.serve.of_generator import GeneratorWork as GeneratorWork
     from foretrace.serve.of_generator import generator_stages as generator_stages
     from foretrace.serve.of_generator import generator_work as generator_work
-    from foretrace.serve.of_profiles import activated_experts as activated_experts
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
     from foretrace.serve.of_recommender import RecommenderCards as RecommenderCards
     from foretrace.serve.of_recommender import recommender_stages as recommender_stages

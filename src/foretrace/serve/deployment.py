@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretrace.base import NS_PER_MS, WorkloadError
 from foretrace.cost import SubstitutionRule
-from foretrace.machine import (
-    Chip,
-    Machine,
-    chip_names,
-    host_names,
-    load_chip,
-    load_host,
-    load_machine,
-)
+from foretrace.machine import Chip, Machine
 from foretrace.serve.engine import NO_LIMIT, Engine
+from foretrace.serve.expert_layers import expert_shards
 from foretrace.serve.formats import ServedFormats, as_kept, cache_format, served_formats
+from foretrace.serve.named_gpus import chip_of, machine_of, named_beside
 from foretrace.serve.of_kernels import (
     in_formats,
     profiles_of_kernels,
     under_rules,
+    with_cut_experts,
     workspace_bytes,
 )
 from foretrace.serve.of_profiles import times_of_profiles
 from foretrace.serve.of_trace import calibration_of
 from foretrace.serve.pools import Pools, pooled_run, sent_ns
-from foretrace.serve.profiles import LayerProfiles, plain_name, read_profiles
+from foretrace.serve.profiles import LayerProfiles, read_profiles
 from foretrace.serve.requests import Requests
 from foretrace.serve.running import engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
@@ -43,7 +36,6 @@ _LOW, _HIGH = 0.8, 1.2
 # The same of weights or a cache in fewer bits, whose kernels are measured on fewer chips, or not at
 # all: 83 % of 106 published throughputs in fp8 and nvfp4 lie within it (docs/serving.md).
 _LOW_OF_NARROW, _HIGH_OF_NARROW = 0.7, 1.3
-_LEAST_NAME = 4  # letters of a part of a GPU's name: fewer say too little
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,7 +117,7 @@ def deployment(
     gpu: str = "",
     beside: Sequence[Path] = (),
     folders: Sequence[Path] = (),
-    known: dict[tuple[str, int], LayerProfiles] | None = None,
+    known: dict[tuple[str, int, int], LayerProfiles] | None = None,
     rules: Sequence[SubstitutionRule] = (),
 ) -> Deployment:
     """A deployment, its step times from layer profiles, or from kernel models.
@@ -157,13 +149,16 @@ def deployment(
             "kernel model says: take a model of attention alone"
         )
     model = as_kept(model, engine)
-    names = [name for name in (gpu, engine.device, *_named_beside(beside)) if name]
+    names = [name for name in (gpu, engine.device, *named_beside(beside)) if name]
     if machine is None:
         machine = machine_of(names, folders)
     if engine.max_model_len is None and model.context:
         engine = replace(engine, max_model_len=model.context)
     chip = machine.chip if machine is not None else chip_of(names, folders)
-    key = ("".join(names) if chip is None else chip.name, engine.tensor_parallel_size)
+    engine = engine.on(*_memory_of(engine, chip))
+    check_heads(model, engine)
+    degrees = engine.tensor_parallel_size, expert_shards(engine)
+    key = ("".join(names) if chip is None else chip.name, *degrees)
     check_rules(rules, trace, chip, model)
     formats = served_formats(model, engine, chip)
     known = {} if known is None else known
@@ -204,6 +199,27 @@ def deployment(
         machine=machine,
         notes=notes,
     )
+
+
+def _memory_of(engine: Engine, chip: Chip | None) -> tuple[int | None, str]:
+    """Memory of a GPU, and what it is called: as the driver says, else its description."""
+    if chip is None:
+        return engine.device_bytes, engine.device
+    return engine.device_bytes or chip.memory_bytes, engine.device or chip.title
+
+
+def check_heads(model: Transformer, engine: Engine) -> None:
+    """Refuse tensor parallelism that heads cannot be dealt out to, as vLLM does.
+
+    Raises:
+        WorkloadError: if heads are not as many on each GPU.
+    """
+    heads, tensor = model.attention.num_heads, engine.tensor_parallel_size
+    if heads % tensor:
+        raise WorkloadError(
+            f"tensor_parallel_size is {tensor}, and {model.name} has {heads} heads of attention: "
+            "take a degree that divides them"
+        )
 
 
 def _calibration(
@@ -268,7 +284,7 @@ def _layers(
     Raises:
         WorkloadError: if there are none, or none in these formats and no chip is described.
     """
-    tensor = engine.tensor_parallel_size
+    tensor, shards = engine.tensor_parallel_size, expert_shards(engine)
     if profiles is not None:
         found = read_profiles(
             profiles,
@@ -277,22 +293,23 @@ def _layers(
             tensor=tensor,
             has_experts=model.experts is not None,
         )
-        if formats == ServedFormats():
-            return found
         chip = chip or chip_of([found.gpu])
+        if formats == ServedFormats():
+            return with_cut_experts(found, model, chip, formats, shards)
         if chip is None:
             raise WorkloadError(
                 "layers were profiled in 16 bit, and weights or the cache are in fewer: what that "
                 "changes needs a GPU that is described: name it with --gpu or --machine"
             )
-        return in_formats(found, model, chip, formats)
+        found = in_formats(found, model, chip, formats)
+        return with_cut_experts(found, model, chip, formats, shards)
     if chip is None:
         called = f", and none goes by {names[0]}" if names else ""
         raise WorkloadError(
             "step times need layer profiles (--profiles) or a GPU that is described"
             f"{called}: name it with --gpu or --machine"
         )
-    return profiles_of_kernels(model, chip, tensor=tensor, formats=formats)
+    return profiles_of_kernels(model, chip, tensor=tensor, expert_shards=shards, formats=formats)
 
 
 def cache_blocks(
@@ -316,14 +333,16 @@ def cache_blocks(
         capacity=capacity,
         utilisation=engine.gpu_memory_utilization,
         tensor=engine.tensor_parallel_size,
-        expert_ranks=engine.expert_gpus if engine.enable_expert_parallel else 1,
+        expert_ranks=1 if model.experts is None else engine.expert_gpus,
         pipeline=engine.pipeline_parallel_size,
         max_tokens=engine.max_num_batched_tokens,
         max_sequences=engine.max_num_seqs,
         cache_format=cache_format(model, engine),
     )
+    if engine.kv_cache_memory_bytes is not None:
+        memory = replace(memory, cache=engine.kv_cache_memory_bytes)
     held = 0
-    if chip is not None:
+    if chip is not None and engine.kv_cache_memory_bytes is None:
         size = {"tensor": engine.tensor_parallel_size, "tokens": engine.max_num_batched_tokens}
         held = workspace_bytes(model, chip, rules, **size)
     blocks = int((memory.cache - held) / memory.bytes_per_token) // engine.block_size
@@ -335,8 +354,10 @@ def cache_blocks(
             f"{taken:.1f} GiB of {allowed:.1f} GiB "
             "on each GPU; take more GPUs (tensor_parallel_size), or one with more memory"
         )
-    tokens = blocks * engine.block_size
-    return blocks, (f"the cache was not stated: the memory leaves room for {tokens:,} tokens",)
+    tokens = f"{blocks * engine.block_size:,} tokens"
+    if engine.kv_cache_memory_bytes is not None:
+        return blocks, (f"kv_cache_memory_bytes has room for {tokens}",)
+    return blocks, (f"the cache was not stated: the memory leaves room for {tokens}",)
 
 
 def bytes_of_token(model: Transformer, engine: Engine) -> float:
@@ -344,60 +365,3 @@ def bytes_of_token(model: Transformer, engine: Engine) -> float:
     shared = engine.tensor_parallel_size if model.attention.latent is None else 1
     kept = cache_bytes_per_token(model, cache_format(model, engine))
     return kept / min(shared, model.attention.num_kv_heads) / engine.pipeline_parallel_size
-
-
-def _named_beside(paths: Sequence[Path]) -> list[str]:
-    """What folders and a description of the hardware beside the engine's file call the GPU."""
-    found = []
-    for path in paths:
-        folder = path.resolve().parent
-        for other in sorted(folder.glob("*config.json")):
-            try:
-                text = json.dumps(json.loads(other.read_text(encoding="utf-8")))
-            except (OSError, ValueError, RecursionError):
-                continue
-            _, key, rest = text.partition('"hardware": "')
-            if key:
-                found.append(rest.partition('"')[0])
-        found.append(folder.name)
-    return found
-
-
-def chip_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Chip | None:
-    """The chip that goes by one of these names, the first that is one's.
-
-    Where a name is a part of several, a whole word of one counts more (an H200 is no GH200), then
-    one with links. A number that goes on is another: an L40 is no L4.
-    """
-    chips = [load_chip(name, folders) for name in chip_names(folders)]
-    for name in names:
-        plain = plain_name(name)
-        fitting = [
-            (
-                called == plain,
-                name.casefold() in re.split(r"[^a-z0-9]", said),
-                one.link_bytes_per_ns is not None,
-                len(called),
-                one,
-            )
-            for one in chips
-            for said in map(str.casefold, (one.name, *one.device_names))
-            for called in [plain_name(said)]
-            if called == plain
-            or (len(plain) >= _LEAST_NAME and plain in called)
-            or re.search(rf"{called}(?![0-9])", plain)
-        ]
-        if fitting:
-            return max(fitting, key=lambda found: found[:-1])[-1]
-    return None
-
-
-def machine_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Machine | None:
-    """A host of the GPU of that name, if one is described."""
-    chip = chip_of(names, folders)
-    if chip is None:
-        return None
-    for host in host_names(folders):
-        if load_host(host, folders).chip.name == chip.name:
-            return load_machine(host, folders)
-    return None

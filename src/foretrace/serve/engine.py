@@ -1,11 +1,8 @@
 """`Engine`: the settings of a serving engine, and what its scheduler does with them.
 
-Settings come as vLLM states them: keywords of its engine, alone or under `engine_kwargs`, beside
-them what it resolved (`kv_cache`, `hardware`, `resolved_config`). What a file leaves out is vLLM's
-default; what nothing here acts on is named.
-
 Source:
-    vllm-project/vllm 0.19, vllm/engine/arg_utils.py and vllm/config for the defaults;
+    vllm-project/vllm 0.19, vllm/engine/arg_utils.py and vllm/config for the defaults (but on an
+    A100 cards from 70 GiB take larger batches);
     vllm/v1/core/sched/scheduler.py for the order: running requests first, each its next tokens
     within the budget, the last one preempted where blocks run out; then waiting requests, first
     come first served, those that were preempted before all; vllm/v1/core/block_pool.py for blocks,
@@ -14,13 +11,9 @@ Source:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-from foretrace.base import Count, DescriptionKey, Positive, WorkloadError, read_value
 
 NO_LIMIT = 2**40  # blocks where memory is not known to bind
 _MIB_OF_LARGE_CARDS = 70 * 1024  # from here on vLLM takes larger batches
@@ -29,45 +22,21 @@ _USUAL_TOKENS, _TOKENS_OF_LARGE = 2048, 8192
 _MOST_CAPTURED = 512
 _FINE, _COARSE = 8, 16  # apart, of captured sizes below 256 and from there on
 _COARSE_FROM = 256
-# Keywords that change nothing about time: names, seeds, logs, and what is stated elsewhere.
-_READ_APART = frozenset(
-    [
-        "speculative_config",
-        "quantization_config",
-        "hf_overrides",
-        "batching",
-        "model",
-        "kv_cache",
-        "hardware",
-        "resolved_config",
-        "vllm_version",
-    ]
-)
-_WITHOUT_EFFECT = frozenset(
-    {"model", "dtype", "seed", "served_model_name", "tokenizer", "trust_remote_code", "revision"}
-    | {"disable_log_stats", "disable_log_requests", "download_dir", "load_format", "hf_token"}
-)
-# Who guesses the next tokens: what the text so far repeats, or a layer (and the head) of the model.
-_OF_TEXTS, _OF_LAYERS = ("ngram", "suffix"), ("eagle", "eagle3", "mtp", "deepseek_mtp")
-_KINDS: Mapping[str, Any] = {
-    "max_num_seqs": Count,
-    "max_num_batched_tokens": Count,
-    "max_model_len": Count,
-    "block_size": Count,
-    "num_gpu_blocks_override": Count,
-    "tensor_parallel_size": Count,
-    "pipeline_parallel_size": Count,
-    "data_parallel_size": Count,
-    "gpu_memory_utilization": Positive,
-    "enable_chunked_prefill": bool,
-    "enable_prefix_caching": bool,
-    "enable_expert_parallel": bool,
-    "async_scheduling": bool,
-    "enforce_eager": bool,
-    "scheduler_reserve_full_isl": bool,
-    "kv_cache_dtype": str,
-    "quantization": str,
+# Who carries tokens to the ranks of their experts and back: NCCL, DeepEP (its kernels of high
+# throughput and those of low latency), TensorRT-LLM's over NVLink.
+NCCL = ("allgather_reducescatter", "naive")
+EXCHANGES: Mapping[str, str] = {
+    "deepep_high_throughput": "",
+    "deepep_low_latency": " direct",
+    "flashinfer_all2allv": " switch",
+    "flashinfer_nvlink_two_sided": " switch",
+    "flashinfer_nvlink_one_sided": " switch",
 }
+
+
+# Tokens of steps that are halved: vLLM's dbo_decode_token_threshold; that of steps with prefills is
+# 512, which tables by tokens do not tell apart.
+_LEAST_HALVED = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +53,7 @@ class Engine:
     block_size: int = 16
     num_gpu_blocks: int | None = None  # as resolved; from the memory, if left out
     gpu_memory_utilization: float = 0.9
+    kv_cache_memory_bytes: int | None = None  # of the cache on one GPU, in place of that share
     kv_cache_dtype: str = "auto"
     quantization: str = ""  # in one word: how weights are kept
     # The same as a checkpoint's config.json states it; it counts before the word.
@@ -92,6 +62,9 @@ class Engine:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
+    enable_eplb: bool = False  # experts are placed, and held several times, so that ranks balance
+    all2all_backend: str = NCCL[0]  # of copies that share experts
+    enable_dbo: bool = False  # two halves of a step in turn: one's exchanges behind the other
     enable_chunked_prefill: bool = True
     enable_prefix_caching: bool = True
     async_scheduling: bool = True  # a step is put together while the one before runs
@@ -103,6 +76,8 @@ class Engine:
     is_static: bool = False  # no request joins before all that run are done
     capture_sizes: tuple[int, ...] | None = None  # tokens that graphs are made for
     unused: tuple[str, ...] = field(default=(), compare=False)  # keywords nothing here acts on
+    # Limits that the settings leave out, whose default hangs on a GPU that they do not name.
+    assumed: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def num_gpus(self) -> int:
@@ -113,6 +88,32 @@ class Engine:
     def expert_gpus(self) -> int:
         """That experts of a layer may lie over."""
         return self.tensor_parallel_size * self.data_parallel_size
+
+    @property
+    def halves_from(self) -> int | None:
+        """Tokens of a copy from which steps go in two halves, as vLLM does with DeepEP."""
+        is_deep = self.all2all_backend.startswith("deepep") and self.enable_expert_parallel
+        return _LEAST_HALVED if self.enable_dbo and is_deep else None
+
+    def on(self, memory_bytes: int | None, name: str) -> Engine:
+        """The same with the defaults of a GPU, for limits that were left out.
+
+        Args:
+            memory_bytes: of the GPU.
+            name: that it goes by.
+        """
+        found = dict(by_memory(memory_bytes, name))
+        values: dict[str, Any] = {key: found[key] for key in self.assumed}
+        if "max_num_batched_tokens" in values:
+            budget, context = values["max_num_batched_tokens"], self.max_model_len
+            if context is not None:
+                budget = budget if self.enable_chunked_prefill else max(budget, context)
+                budget = min(budget, values.get("max_num_seqs", self.max_num_seqs) * context)
+            values["max_num_batched_tokens"] = budget
+        if "max_num_seqs" in values:
+            budget = values.get("max_num_batched_tokens", self.max_num_batched_tokens)
+            values["max_num_seqs"] = min(values["max_num_seqs"], budget)
+        return replace(self, **values, assumed=())
 
     def captured(self) -> tuple[int, ...]:
         """Numbers of tokens that CUDA graphs are made for: steps are padded to the next."""
@@ -126,147 +127,9 @@ class Engine:
         return tuple(size for size in sizes if size <= most)
 
 
-def read_engine(path: Path) -> Engine:
-    """The engine that a file of vLLM's settings describes.
-
-    Raises:
-        WorkloadError: if the file cannot be read, or a setting is none.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as err:
-        reason = err.strerror if isinstance(err, OSError) else err
-        raise WorkloadError(f"cannot read {path} as an engine's settings: {reason}") from err
-    if not isinstance(found, dict):
-        raise WorkloadError(
-            f"cannot read {path} as an engine's settings: expected a mapping of vLLM's keywords, "
-            "or one that holds engine_kwargs"
-        )
-    return engine_of(found, str(path))
-
-
-def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
-    """The engine of these settings.
-
-    Args:
-        stated: as a file has them.
-        where: for errors.
-
-    Raises:
-        WorkloadError: if a setting is none.
-    """
-    resolved = {**_resolved(stated), **_known(stated.get("kv_cache"))}
-    keywords = stated.get("engine_kwargs", None if "engine_kwargs" in stated else stated)
-    if not isinstance(keywords, Mapping):
-        raise WorkloadError(f"engine_kwargs of {where} is no mapping of vLLM's keywords")
-    hardware = _known(stated.get("hardware"))
-    bytes_of_device = hardware.get("device_total_memory_bytes")
-    size = bytes_of_device if isinstance(bytes_of_device, int) else None
-    values: dict[str, Any] = dict(_by_memory(size))
-    for key, kind in _KINDS.items():
-        for source in (resolved, keywords):
-            if source.get(key) is not None:
-                values[key] = _read(key, kind, source[key], where=where)
-    blocks = values.pop("num_gpu_blocks_override", None) or resolved.get("num_gpu_blocks")
-    values |= _speculation(keywords.get("speculative_config"), where)
-    if values.get("pipeline_parallel_size", 1) > 1 and values.get("num_speculative_tokens"):
-        raise WorkloadError(
-            f"{where} has a speculative_config beside pipeline_parallel_size above 1, which is not "
-            "known here: leave one of them out"
-        )
-    sizes = resolved.get("cudagraph_capture_sizes")
-    return Engine(
-        model=str(keywords.get("model") or stated.get("model") or ""),
-        device=str(hardware.get("device_name") or ""),
-        device_bytes=size,
-        version=str(stated.get("vllm_version") or ""),
-        num_gpu_blocks=None
-        if blocks is None
-        else _read("num_gpu_blocks", Count, blocks, where=where),
-        capture_sizes=tuple(sizes) if isinstance(sizes, list) and sizes else None,
-        unused=_unused(keywords),
-        is_static=_is_static(keywords.get("batching"), where),
-        quantization_config=_quantization(keywords, where),
-        **values,
-    )
-
-
-def _speculation(stated: object, where: str) -> dict[str, Any]:
-    """What is guessed, how often rightly, and what makes the guesses."""
-    if stated is None:
-        return {}
-    named = f"speculative_config of {where}"
-    if not isinstance(stated, Mapping):
-        raise WorkloadError(f"{named} is no mapping of vLLM's keywords")
-    method = stated.get("method")
-    if method not in (*_OF_TEXTS, *_OF_LAYERS):
-        raise WorkloadError(
-            f"{named} has method {method!r}: expected {', '.join((*_OF_TEXTS, *_OF_LAYERS))}; "
-            "models of their own that guess are not known here"
-        )
-    rate = stated.get("acceptance_rate")
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise WorkloadError(
-            f"{named} does not say how many guesses are right, which decides what they are worth: "
-            "state acceptance_rate from 0 to 1, as the engine's own metrics show it"
-        )
-    count = _read(
-        "num_speculative_tokens", Count, stated.get("num_speculative_tokens"), where=named
-    )
-    return {
-        "num_speculative_tokens": count,
-        "acceptance_rate": float(rate),
-        "has_drafts": method in _OF_LAYERS,
-    }
-
-
-def _quantization(keywords: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
-    """What a checkpoint's `quantization_config` is to be, itself or among overrides."""
-    found = keywords.get("quantization_config")
-    if found is None:
-        found = _known(keywords.get("hf_overrides")).get("quantization_config")
-    if found is not None and not isinstance(found, Mapping):
-        raise WorkloadError(f"quantization_config of {where} is {found!r}: expected a mapping")
-    return found
-
-
-def _read(key: str, kind: Any, value: object, *, where: str) -> Any:
-    return read_value(value, DescriptionKey(key, kind), where, error=WorkloadError)
-
-
-def _by_memory(size: int | None) -> Iterator[tuple[str, int]]:
-    """VLLM's defaults for servers: cards from 70 GiB take larger batches."""
+def by_memory(size: int | None, name: str) -> Iterator[tuple[str, int]]:
+    """VLLM's defaults for servers: cards from 70 GiB take larger batches, but for A100s."""
     is_large = size is not None and size >= _MIB_OF_LARGE_CARDS << 20
+    is_large = is_large and "a100" not in name.casefold()
     yield "max_num_seqs", _SEQUENCES_OF_LARGE if is_large else _USUAL_SEQUENCES
     yield "max_num_batched_tokens", _TOKENS_OF_LARGE if is_large else _USUAL_TOKENS
-
-
-def _known(found: object) -> dict[str, Any]:
-    return dict(found) if isinstance(found, Mapping) else {}
-
-
-def _resolved(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """What the engine made of its settings, of all its parts together."""
-    parts = _known(stated.get("resolved_config")).values()
-    joined: dict[str, Any] = {}
-    for part in parts:
-        joined |= {key: value for key, value in _known(part).items() if key not in joined}
-    wanted = {*_KINDS, "num_gpu_blocks", "cudagraph_capture_sizes"}
-    return {key: value for key, value in joined.items() if key in wanted and value is not None}
-
-
-def _unused(keywords: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        key
-        for key, value in keywords.items()
-        if value is not None and key not in {*_KINDS, *_WITHOUT_EFFECT, *_READ_APART}
-    )
-
-
-def _is_static(batching: object, where: str) -> bool:
-    """Whether no request joins a batch before all of it is done."""
-    if batching not in (None, "continuous", "static"):
-        raise WorkloadError(
-            f"batching of {where} is {batching!r}: expected 'continuous', as vLLM's is, or 'static'"
-        )
-    return batching == "static"

@@ -47,6 +47,7 @@ _FINE = np.arange(16, 257, 16)
 _TOKENS = np.unique(np.concatenate([2 ** np.arange(5), _FINE, 2 ** np.arange(9, 15)]))
 _SEQUENCES = 2 ** np.arange(11)
 _ROUTED = 2 ** np.arange(15)
+_FEW = np.array([1, 2, 4])  # experts of one of many ranks
 _LOGIT_BYTES = 4
 _HEAD = "lm_head"
 _BEFORE = 1  # the place of keys before prefills among axes of attention
@@ -63,7 +64,12 @@ _PARTS = {  # whose weights products are with; others are never quantised
 
 
 def profiles_of_kernels(
-    model: Transformer, chip: Chip, *, tensor: int = 1, formats: ServedFormats | None = None
+    model: Transformer,
+    chip: Chip,
+    *,
+    tensor: int = 1,
+    expert_shards: int = 1,
+    formats: ServedFormats | None = None,
 ) -> LayerProfiles:
     """Layers of a model on a chip, as if they had been measured.
 
@@ -71,6 +77,7 @@ def profiles_of_kernels(
         model: that serves.
         chip: on which.
         tensor: degree of tensor parallelism.
+        expert_shards: parts that each expert is cut in; 1 where they lie whole over GPUs.
         formats: of products and of what is kept of tokens; 16 bit, if left out.
 
     Raises:
@@ -110,8 +117,38 @@ def profiles_of_kernels(
         decode=decode,
         prefill=prefill,
         mixed=mixed,
-        experts=_experts_grid(chip, model, formats),
+        experts=_experts_grid(chip, model, formats, shards=expert_shards),
+        expert_shards=expert_shards,
     )
+
+
+def with_cut_experts(
+    layers: LayerProfiles,
+    model: Transformer,
+    chip: Chip | None,
+    formats: ServedFormats,
+    shards: int,
+) -> LayerProfiles:
+    """Layers whose experts were measured whole, each cut in parts: times a ratio of models.
+
+    Without a chip that is described a part takes its share of the time.
+
+    Raises:
+        MachineError: if the chip's description lacks what the kernel models need.
+    """
+    whole = layers.experts
+    if whole is None or shards == layers.expert_shards:
+        return layers
+    factor: Float64s = np.full(whole.values.shape, layers.expert_shards / shards)
+    if chip is not None:
+        cut, same = (
+            _experts_grid(chip, model, formats, axes=whole.axes, shards=each)
+            for each in (shards, layers.expert_shards)
+        )
+        if cut is not None and same is not None:
+            factor = cut.values / same.values
+    cut_grid = replace(whole, values=whole.values * factor)
+    return replace(layers, experts=cut_grid, expert_shards=shards)
 
 
 def in_formats(
@@ -287,19 +324,34 @@ def _experts_grid(
     formats: ServedFormats,
     *,
     axes: tuple[Float64s, ...] | None = None,
+    shards: int = 1,
 ) -> ProfileGrid | None:
-    """Experts by tokens and by how many of them take part, in all of which tokens are even."""
+    """Experts by tokens and by how many of them take part, in all of which tokens are even.
+
+    Fewer than a token chooses are those of one of many ranks: as many rows go to them.
+
+    Args:
+        chip: that they run on.
+        model: that serves.
+        formats: of products.
+        axes: sizes of the grid.
+        shards: parts that each expert is cut in.
+    """
     experts = model.experts
     if experts is None:
         return None
     top = experts.num_active
     if axes is None:
-        taking_part = np.unique(np.clip(top * 2 ** np.arange(12), top, experts.count))
-        axes = (_ROUTED.astype(np.float64), taking_part.astype(np.float64))
+        counts = np.concatenate([_FEW, top * 2 ** np.arange(12)])
+        axes = (_ROUTED.astype(np.float64), np.unique(np.minimum(counts, experts.count)) * 1.0)
     pairs = product(*(np.maximum(np.rint(axis), 1).astype(int).tolist() for axis in axes))
-    width = experts.width
+    width = max(1, experts.width // shards)
     sizes = np.array(
-        [[tokens, top, max(count, top), 1, model.hidden, width, 1, 0] for tokens, count in pairs]
+        [
+            [-(-tokens * top // chosen), chosen, count, 1, model.hidden, width, 1, 0]
+            for tokens, count in pairs
+            for chosen in [min(top, count)]
+        ]
     )
     share = formats.share(EXPERTS)
     found = np.zeros(len(sizes))

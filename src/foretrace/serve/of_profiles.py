@@ -8,14 +8,14 @@ What a graph saves, 2 us a kernel, lies between kernels: profiles of kernels hav
 from __future__ import annotations
 
 import itertools
-from statistics import NormalDist
 
 import numpy as np
 
 from foretrace.base import CollectiveKind, Float64s, Int64s, WorkloadError
-from foretrace.cost import CollectiveRequests, collective_costs
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
+from foretrace.serve.exchanges import exchange_ns
+from foretrace.serve.expert_layers import experts_ns, halved_ns, ranks_in_step
 from foretrace.serve.profiles import LayerProfiles
 from foretrace.serve.step_times import (
     EngineStepTimes,
@@ -24,7 +24,6 @@ from foretrace.serve.step_times import (
     beyond,
     launched_ns,
     padded_tokens,
-    surface,
 )
 from foretrace.workload import Transformer, layers_of_stages
 
@@ -38,11 +37,6 @@ _BYTES = 2  # of an activation
 _LOW, _HIGH = 0.97, 1.06
 # Collectives that another chip's constants answer for lie within this (docs/cost/collectives.md).
 _EXCHANGES_OFF = 0.4
-# Experts are not equally popular: a trained gate activates up to 13 % fewer than an even one would
-# (LLMServingSim, bench/core/runner.py, on the gates it recorded). A lognormal popularity of this
-# width has that largest shortfall, for 8 of 128 experts.
-_POPULARITY = 0.7
-_EVERY = 1024  # tokens up to which experts that take part are counted for each number
 
 
 def times_of_profiles(
@@ -83,7 +77,9 @@ def times_of_profiles(
             sequence_ns += guesses * along(tokens, ns, sequences)
     if engine.has_drafts:
         sequence_ns += guesses * token_ns[np.minimum(sequences, most)] / layers
-    shared_ns = experts_ns(profiles, model, engine, machine)
+    copies = ranks_in_step(model, engine)
+    token_ns = halved_ns(token_ns, engine.halves_from if copies > 1 else None)
+    shared_ns = experts_ns(profiles, model, engine, machine, beside_ns=token_ns)
     decode, prefill, mixed = (
         one.scaled(layers) for one in (profiles.decode, profiles.prefill, profiles.mixed)
     )
@@ -94,7 +90,7 @@ def times_of_profiles(
         decode=decode,
         prefill=prefill,
         mixed=mixed,
-        num_ranks=ranks_in_step(model, engine),
+        num_ranks=copies,
         host_ns=launched_ns(engine, launches, most),
         pipeline=pipeline_stages(profiles, model, engine, machine=machine),
         low=_LOW - _EXCHANGES_OFF * share,
@@ -154,11 +150,6 @@ def pipeline_stages(
     )
 
 
-def ranks_in_step(model: Transformer, engine: Engine) -> int:
-    """Copies of the model that go in step: all, where experts lie over them; else each alone."""
-    return engine.data_parallel_size if model.experts is not None else 1
-
-
 def tensor_exchanges_ns(
     model: Transformer, engine: Engine, machine: Machine | None, tokens: Int64s
 ) -> Float64s:
@@ -168,81 +159,3 @@ def tensor_exchanges_ns(
     size = tokens * model.hidden * _BYTES
     once = exchange_ns(CollectiveKind.ALL_REDUCE, size, engine.tensor_parallel_size, machine)
     return once * (2 * model.num_layers + 1)
-
-
-def exchange_ns(
-    kind: CollectiveKind, num_bytes: Int64s, ranks: int, machine: Machine | None
-) -> Float64s:
-    """A collective of the first GPUs of a machine, by its bytes.
-
-    Raises:
-        WorkloadError: if no machine is given, or it has too few GPUs.
-    """
-    if machine is None:
-        raise WorkloadError(
-            f"{ranks} GPUs serve one model, and nothing says what connects them: name a machine "
-            "with --machine"
-        )
-    if machine.num_ranks < ranks:
-        raise WorkloadError(
-            f"{ranks} GPUs serve one model, and {machine.name} has {machine.num_ranks}: name a "
-            "larger machine with --machine"
-        )
-    zeros = np.zeros(len(num_bytes), np.int32)
-    costs = collective_costs(
-        CollectiveRequests(
-            collective=zeros,
-            num_bytes=num_bytes.astype(np.int64),
-            dtype=zeros,
-            group=zeros,
-            collectives=(kind.in_tables,),
-            dtypes=("bf16",),
-            groups=(tuple(range(ranks)),),
-        ),
-        machine,
-    )
-    found: Float64s = np.where(num_bytes > 0, costs.duration_ns, 0).astype(np.float64)
-    return found
-
-
-def activated_experts(model: Transformer, tokens: Int64s) -> Float64s:
-    """Experts that some of these tokens pass through, on the average."""
-    experts = model.experts
-    if experts is None:
-        return np.zeros(len(tokens))
-    normal = NormalDist()
-    places = [normal.inv_cdf((at + 0.5) / experts.count) for at in range(experts.count)]
-    weights = np.exp(_POPULARITY * np.array(places))
-    chance = np.minimum(weights / weights.sum() * experts.num_active, 1.0)
-    # Beyond so many tokens hardly an expert is left out: a line between some of them is exact.
-    many = np.arange(_EVERY, max(int(tokens.max(initial=0)), _EVERY) + _EVERY, _EVERY)
-    counts = np.concatenate([np.arange(_EVERY), many])
-    untouched = (1 - chance[None, :]) ** counts[:, None]
-    found: Float64s = np.interp(tokens, counts, (1 - untouched).sum(axis=1))
-    return np.where(tokens > 0, np.maximum(found, experts.num_active), 0.0)
-
-
-def experts_ns(
-    profiles: LayerProfiles, model: Transformer, engine: Engine, machine: Machine | None
-) -> Float64s:
-    """Experts of all layers by tokens of all ranks, with the exchanges around them."""
-    copies = ranks_in_step(model, engine)
-    most = engine.max_num_batched_tokens * copies
-    if model.experts is None or profiles.experts is None:
-        return np.zeros(most + 1)
-    layers = sum(layer.has_experts for layer in model.layers)
-    tokens = np.arange(most + 1)
-    if copies == 1:
-        tokens = padded_tokens(engine, most)
-    active = activated_experts(model, tokens)
-    parts = engine.expert_gpus
-    if engine.enable_expert_parallel:
-        one = surface(profiles.experts, tokens / parts, active / parts)
-    else:
-        one = surface(profiles.experts, tokens.astype(np.float64), active) / parts
-    found: Float64s = np.where(tokens > 0, one, 0.0)
-    if copies > 1:
-        size = tokens * model.hidden * _BYTES
-        for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
-            found = found + exchange_ns(kind, size, copies, machine)
-    return found * layers

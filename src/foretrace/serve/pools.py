@@ -17,7 +17,7 @@ import numpy as np
 from foretrace.base import CollectiveKind, Int64s, WorkloadError
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
-from foretrace.serve.of_profiles import exchange_ns
+from foretrace.serve.exchanges import exchange_ns
 from foretrace.serve.requests import Requests
 from foretrace.serve.running import EngineRun, engine_run
 from foretrace.serve.step_times import EngineStepTimes

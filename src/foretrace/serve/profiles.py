@@ -56,6 +56,7 @@ class LayerProfiles:
     prefill: ProfileGrid  # tokens, keys before
     mixed: ProfileGrid  # tokens, keys before, sequences, keys
     experts: ProfileGrid | None  # tokens, activated experts
+    expert_shards: int = 1  # parts that each expert is cut in
 
 
 @dataclass(frozen=True)
