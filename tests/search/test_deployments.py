@@ -55,6 +55,32 @@ def test_one_gpu_less_does_not_keep_it() -> None:
     assert str(found.best.num_gpus) in found.headline
 
 
+def test_an_engine_that_one_request_does_not_fit_is_left_out() -> None:
+    def with_blocks(engine: Engine, gpu: str) -> Deployment:
+        one = deployed(engine, gpu)
+        return replace(one, num_blocks=10_000 if engine.tensor_parallel_size > 1 else 9)
+
+    target = ServiceTarget(ttft_ms=500, tpot_ms=11)
+
+    found = fewest_gpus(with_blocks, engines_of(ENGINE, has_experts=False), REQUESTS, target=target)
+
+    assert found.best.tensor == 2
+    assert any("needs 13 blocks of 16 tokens, and the cache has 8" in one for one in found.refused)
+
+
+def test_refusals_that_differ_in_numbers_are_told_once() -> None:
+    def too_small(engine: Engine, gpu: str) -> Deployment:
+        if engine.tensor_parallel_size > 1:
+            raise WorkloadError(f"no room: {engine.tensor_parallel_size}.5 GiB of 1,0 GiB")
+        return deployed(engine, gpu)
+
+    target = ServiceTarget(ttft_ms=500, tpot_ms=11)
+
+    found = fewest_gpus(too_small, engines_of(ENGINE, has_experts=False), REQUESTS, target=target)
+
+    assert [one for one in found.refused if "GiB" in one] == ["no room: 2.5 GiB of 1,0 GiB"]
+
+
 def test_it_is_the_fewest_of_all_that_can_be_counted_through() -> None:
     target = ServiceTarget(ttft_ms=400, tpot_ms=12)
     varied = engines_of(ENGINE, has_experts=False, vary=["sequences"])

@@ -59,6 +59,40 @@ def test_defaults_follow_the_memory() -> None:
     assert (large.max_num_seqs, large.max_num_batched_tokens) == (1024, 8192)
 
 
+def test_limits_that_are_left_out_are_those_of_the_gpu() -> None:
+    plain = engine_of({"model": "llama3.1-8b", "max_model_len": 16384})
+
+    large, a100, small = (
+        plain.on(size << 30, name)
+        for size, name in ((80, "H100 SXM"), (80, "A100-SXM4-80GB"), (24, "L4"))
+    )
+    whole = engine_of({"max_model_len": 16384, "enable_chunked_prefill": False})
+    stated = engine_of({"max_num_seqs": 16, "max_model_len": 100}).on(80 << 30, "H100 SXM")
+
+    assert (large.max_num_seqs, large.max_num_batched_tokens) == (1024, 8192)
+    assert (a100.max_num_seqs, a100.max_num_batched_tokens) == (256, 2048)
+    assert (small.max_num_seqs, small.max_num_batched_tokens) == (256, 2048)
+    assert whole.on(24 << 30, "L4").max_num_batched_tokens == 16384
+    assert (stated.max_num_seqs, stated.max_num_batched_tokens) == (16, 1600)
+
+
+def test_keywords_are_read_as_a_command_line_has_them() -> None:
+    engine = engine_of(
+        {
+            "--max-num-seqs": 64,
+            "tp": 2,
+            "speculative-config": '{"method": "ngram", "num_speculative_tokens": 3, '
+            '"acceptance_rate": 0.5}',
+            "compilation_config": {"cudagraph_capture_sizes": [4, 1, 2]},
+        }
+    )
+
+    assert (engine.max_num_seqs, engine.tensor_parallel_size) == (64, 2)
+    assert engine.num_speculative_tokens == 3
+    assert engine.captured() == (1, 2, 4)
+    assert engine.unused == ()
+
+
 def test_graphs_are_made_for_twice_the_sequences_at_most() -> None:
     captured = engine_of({"max_num_seqs": 128}).captured()
 
@@ -86,6 +120,16 @@ def test_graphs_are_made_for_twice_the_sequences_at_most() -> None:
             "speculative_config beside pipeline_parallel_size",
         ),
         ({"engine_kwargs": [1]}, "no mapping"),
+        ({"gpu_memory_utilization": 90}, "a share of the memory, above 0 and at most 1"),
+        ({"max_num_seqs": 2**21}, "at most 1,048,576 is expected"),
+        ({"dtype": "float32"}, "models are served in 16 bit here"),
+        ({"cpu_offload_gb": 10}, "weights that wait in the host's memory"),
+        ({"runner": "pooling"}, "only models that make tokens"),
+        ({"speculative_model": "[ngram]"}, "state speculative_config"),
+        ({"decode-context-parallel-size": 2}, "keys of a sequence over several GPUs"),
+        ({"all2all_backend": "pplx"}, "where one of allgather_reducescatter, naive, deepep"),
+        ({"cudagraph_capture_sizes": 8}, "expected a list of tokens"),
+        ({"speculative_config": "{"}, "cannot read speculative_config of engine"),
         ({"speculative_config": {"method": "ngram"}}, "state acceptance_rate from 0 to 1"),
         ({"speculative_config": {"method": "oracle"}}, "has method 'oracle': expected ngram"),
         (

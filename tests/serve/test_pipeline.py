@@ -166,3 +166,15 @@ def test_weights_of_all_stages_are_the_models() -> None:
 def test_stages_that_cannot_be(stated: dict[str, object], words: str) -> None:
     with pytest.raises(WorkloadError, match=words):
         deployment(llama(), engine_of(stated), machine=load_machine("dgx-h100"))
+
+
+def test_many_steps_take_what_each_takes() -> None:
+    times = staged(grown_times(ranks=2), [0.25, 0.75], 7.0)
+    steps = [
+        (StepBatch(prefills=((tokens, 3),), decodes=(tokens, 5)), StepBatch(decodes=(7,)))
+        for tokens in (1, 16, 300)
+    ]
+
+    found = times.steps_ns(steps)
+
+    assert found.tolist() == [times.step_ns(*step) for step in steps]

@@ -54,6 +54,42 @@ def test_lengths_and_arrivals_are_read_and_nothing_else(tmp_path: Path) -> None:
             NS_PER_S * 3 // 100,
         ),
         (
+            "qwen.jsonl",
+            (
+                '{"timestamp": 60.25, "input_length": 5, "output_length": 2}\n'
+                '{"timestamp": 61.25, "input_length": 7, "output_length": 3}\n'
+            ),
+            NS_PER_S,
+        ),
+        (
+            "dates.jsonl",
+            (
+                '{"timestamp": "2024-01-01T00:00:00", "input_length": 5, "output_length": 2}\n'
+                '{"timestamp": "2024-01-01T00:00:01", "input_length": 7, "output_length": 3}\n'
+            ),
+            NS_PER_S,
+        ),
+        (
+            "burstgpt.csv",
+            (
+                "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+                "5,ChatGPT,5,2,7,Conversation log\n6,GPT-4,7,3,10,API log\n"
+            ),
+            NS_PER_S,
+        ),
+        ("tabs.tsv", "input_toks\toutput_toks\n5\t2\n7\t3\n", 0),
+        ("semicolons.csv", "input_toks;output_toks\n5;2\n7;3\n", 0),
+        (
+            "benchmark.json",
+            '{"backend": "vllm", "input_lens": [5, 7], "output_lens": [2, 3], "ttfts": [1, 2]}',
+            0,
+        ),
+        (
+            "under.json",
+            '{"requests": [{"input_len": 5, "output_len": 2}, {"input_len": 7, "output_len": 3}]}',
+            0,
+        ),
+        (
             "vllm.json",
             '[{"prompt_len": 5, "output_len": 2}, {"prompt_len": 7, "output_len": 3}]',
             0,
@@ -148,3 +184,31 @@ def test_what_is_kept_of_prompts_is_stated_or_told_by_hashes(tmp_path: Path) -> 
     assert law.new_tokens.tolist() == [75] * 3
     with pytest.raises(WorkloadError, match="share of hits of 2 is none"):
         found.with_hits(2)
+
+
+def test_a_hash_stands_for_as_many_tokens_as_fit(tmp_path: Path) -> None:
+    rows = [
+        {"timestamp": at, "input_length": size, "output_length": 2, "hash_ids": hashes}
+        for at, size, hashes in ((0, 60, [1, 2, 3, 4]), (1, 70, [1, 2, 3, 8, 9]))
+    ]
+
+    found = read_requests(written(tmp_path / "q.jsonl", "\n".join(map(json.dumps, rows))))
+
+    assert found.cached_tokens is not None
+    assert found.cached_tokens.tolist() == [0, 3 * 16]
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan"), 1e-12])
+def test_a_rate_at_which_nothing_comes_is_a_sentence(rate: float) -> None:
+    with pytest.raises(WorkloadError, match="3 requests cannot come at a rate of"):
+        requests_of([0, 1, 2], [5, 5, 5], [2, 2, 2]).at_rate(rate)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"), [("Infinity", "holds what is no time"), ("1e300", "more than engines run")]
+)
+def test_arrivals_beyond_all_time_are_a_sentence(last: str, words: str, tmp_path: Path) -> None:
+    rows = [f'{{"input_toks": 5, "output_toks": 2, "arrival_time": {at}}}' for at in ("0", last)]
+
+    with pytest.raises(WorkloadError, match=words):
+        read_requests(written(tmp_path / "far.jsonl", "\n".join(rows)))

@@ -28,6 +28,7 @@ from foretrace.serve import (
     generator_stages,
     generator_work,
     knee_of,
+    machine_of,
     read_engine,
     recommender_stages,
     requests_named,
@@ -327,6 +328,8 @@ def fewest_gpus(
     machines: dict[str, Machine | str | Path | None] = {}
 
     def deployed(one: Engine, name: str) -> Deployment:
+        if name and machine is None and name not in machines:
+            machines[name] = machine_of([name], folders)
         made = deploy(
             one,
             trace=taught,

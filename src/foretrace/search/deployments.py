@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -28,6 +29,7 @@ from foretrace.serve import (
     Requests,
     ServiceTarget,
     StepBatch,
+    check_served,
     engine_run,
     met,
     tpot_ms,
@@ -118,7 +120,7 @@ class _Search:
         self.deployed, self.requests, self.target = deployed, requests, target
         self.kept_share, self.most_gpus = kept_share, most_gpus
         self.tried: list[TriedGpus] = []
-        self.refused: dict[str, None] = {}
+        self.refused: dict[str, str] = {}  # by what is said without its numbers
         self.is_too_slow = False  # an engine for a request alone
         self.best: TriedGpus | None = None
         self.model = ""
@@ -127,8 +129,10 @@ class _Search:
         """An engine with its bound; none, where it cannot serve or never keeps the promise."""
         try:
             one = self.deployed(engine, gpu)
+            check_served(self.requests, one.engine, one.num_blocks)
         except (WorkloadError, MachineError) as err:
-            self.refused[str(err)] = None
+            # Of those that differ in nothing but numbers the first stands for all.
+            self.refused.setdefault(re.sub(r"[\d.,]+", "", str(err)), str(err))
             return None
         self.model = one.model.name
         least = least_copies(one.times, one.engine, self.requests, self.target, self.kept_share)
@@ -170,7 +174,7 @@ class _Search:
     def nothing(self) -> WorkloadError:
         """What to say where no deployment keeps the promise."""
         nearest = max(self.tried, key=lambda each: each.kept_share, default=None)
-        slow, refused = "a request alone takes longer", next(iter(self.refused), "")
+        slow, refused = "a request alone takes longer", next(iter(self.refused.values()), "")
         told = f"{slow} on every one of them"
         if refused:
             told = f"{slow} on those that serve, and of others {refused}"
@@ -242,7 +246,7 @@ def fewest_gpus(
         least_gpus=min(left, best.num_gpus),
         num_deployments=len(listed),
         num_simulated=len(search.tried),
-        refused=tuple(search.refused),
+        refused=tuple(search.refused.values()),
         tried=tuple(order),
     )
 
@@ -329,12 +333,11 @@ def _alone_ms(
     prompt = requests.new_tokens
     lengths = np.unique(np.quantile(prompt, np.linspace(0, 1, _LENGTHS)).astype(np.int64))
     at = np.searchsorted(lengths, prompt, side="right") - 1
-    first, further = [], []
-    for length in lengths.tolist():
-        rest = StepBatch(prefills=(((length - 1) % budget + 1, 0),))
-        first.append((length - 1) // budget * whole + times.step_ns(rest, *idle))
-        further.append(times.step_ns(StepBatch(decodes=(length,)), *idle))
-    return np.array(first)[at] / NS_PER_MS, np.array(further)[at] / NS_PER_MS
+    rest = [StepBatch(prefills=((int((length - 1) % budget) + 1, 0),)) for length in lengths]
+    new = [StepBatch(decodes=(length,)) for length in lengths.tolist()]
+    first = (lengths - 1) // budget * whole + times.steps_ns([(one, *idle) for one in rest])
+    further = times.steps_ns([(one, *idle) for one in new])
+    return first[at] / NS_PER_MS, further[at] / NS_PER_MS
 
 
 def _work(requests: Requests, target: ServiceTarget) -> tuple[Float64s | None, Float64s]:

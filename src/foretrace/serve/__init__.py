@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretrace.serve.knee import KneePoint as KneePoint
     from foretrace.serve.knee import knee_of as knee_of
     from foretrace.serve.named_gpus import chip_of as chip_of
+    from foretrace.serve.named_gpus import machine_of as machine_of
     from foretrace.serve.of_generator import GeneratorWork as GeneratorWork
     from foretrace.serve.of_generator import generator_stages as generator_stages
     from foretrace.serve.of_generator import generator_work as generator_work
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from foretrace.serve.requests import requests_named as requests_named
     from foretrace.serve.running import EngineRun as EngineRun
     from foretrace.serve.running import EngineSteps as EngineSteps
+    from foretrace.serve.running import check_served as check_served
     from foretrace.serve.running import engine_run as engine_run
     from foretrace.serve.serving import ServedRequest as ServedRequest
     from foretrace.serve.serving import ServiceTarget as ServiceTarget

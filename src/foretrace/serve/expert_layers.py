@@ -96,7 +96,7 @@ def fullest_rank(
     rows = np.maximum(tokens * experts.num_active / ranks, 1.0)
     fullest = np.minimum(1 + above * np.sqrt(1 / rows + uneven), ranks)
     drawn = active * (1 - active * ranks / experts.count)
-    most = np.minimum(experts.count / ranks, tokens)
+    most = np.minimum(experts.count / ranks, tokens * experts.num_active)
     return fullest, np.minimum(active + above * np.sqrt(np.maximum(drawn, 0.0)), most)
 
 

@@ -19,14 +19,16 @@ import numpy as np
 from foretrace.base import NS_PER_MS, NS_PER_S, Float64s, Int64s, WorkloadError
 
 # How files call a prompt's tokens, a reply's, and when a request came. In order: LLMServingSim and
-# vLLM's benchmarks, Vidur, Mooncake (ms), Azure's traces (a date).
+# vLLM's benchmarks, Vidur, Mooncake (ms), Azure's traces (a date), BurstGPT, and what benchmarks of
+# vLLM and SGLang saved of their runs.
 _PROMPT = (
     *("input_toks", "prompt_len", "prompt_tokens", "num_prompt_tokens", "input_length"),
-    *("input_len", "num_prefill_tokens", "ContextTokens"),
+    *("input_len", "num_prefill_tokens", "ContextTokens", "Request tokens", "input_lens"),
 )
 _OUTPUT = (
     *("output_toks", "output_len", "output_tokens", "num_output_tokens", "output_length"),
-    *("expected_output_len", "num_decode_tokens", "GeneratedTokens"),
+    *("expected_output_len", "num_decode_tokens", "GeneratedTokens", "Response tokens"),
+    "output_lens",
 )
 _ARRIVAL: Mapping[str, int] = {
     "arrival_time": NS_PER_S,
@@ -37,13 +39,18 @@ _ARRIVAL: Mapping[str, int] = {
     "arrival_time_ns": 1,
     "timestamp": NS_PER_MS,
     "TIMESTAMP": NS_PER_S,
+    "Timestamp": NS_PER_S,
+    "start_times": NS_PER_S,
 }
+_WHOLE_MS = "timestamp"  # Mooncake's counts ms; where parts of one are stated it is seconds
 _CACHED = ("cached_tokens", "num_cached_tokens", "cached_toks")
-_HASHES, _HASHED_TOKENS = "hash_ids", 512  # Mooncake's traces: one for each 512 tokens of a prompt
+_HASHES = "hash_ids"  # one for so many tokens of a prompt: 512 in Mooncake's traces, 16 in Qwen's
+_HASHED_TOKENS = (512, 16, 32, 64, 128, 256, 1024)
 _NAME = ("request_id", "id", "name")
 _LAWS = ("poisson", "bursts", "constant")
 _MOST_TOKENS = 2**31
 _MOST_REQUESTS = 10_000_000
+_MOST_SECONDS = 4e9  # from the first request to the last: ns in 64 bit leave room for twice as many
 _SPREAD_OF_BURSTS = 4.0  # intervals' variance over their squared mean: gamma, shape 1/4
 
 
@@ -115,7 +122,10 @@ class Requests:
         return (len(self) - 1) / self.seconds if self.seconds > 0 else 0.0
 
     def at_rate(self, rate: float, *, seed: int = 0, spread: float = 1.0) -> Requests:
-        """The same lengths, coming at random.
+        """The same lengths, coming at random, the last when that many have come at this rate.
+
+        As vLLM's benchmark has them (0.19, vllm/benchmarks/serve.py): intervals are drawn, and
+        made longer or shorter all alike.
 
         Args:
             rate: requests in a second.
@@ -125,6 +135,8 @@ class Requests:
         """
         gaps = _gaps(len(self), rate, spread=spread, seed=seed)
         arrival = np.concatenate([[0.0], np.cumsum(gaps[1:])])
+        if arrival[-1] > 0:
+            arrival *= (len(self) - 1) / rate / arrival[-1]
         return replace(self, arrival_ns=np.rint(arrival * NS_PER_S).astype(np.int64))
 
     def share(self, part: int, parts: int) -> Requests:
@@ -140,8 +152,11 @@ class Requests:
 
 
 def _gaps(count: int, rate: float, *, spread: float, seed: int) -> Float64s:
-    if not (0 < rate < NS_PER_S):
-        raise WorkloadError(f"no requests come at a rate of {rate}: expected some in a second")
+    if not (0 < rate < NS_PER_S) or count / rate > _MOST_SECONDS:
+        raise WorkloadError(
+            f"{count:,} requests cannot come at a rate of {rate:g} in a second: expected one above "
+            "0 (lengths of a file without arrivals come all at once)"
+        )
     if spread <= 0:
         return np.full(count, 1 / rate)
     generator = np.random.default_rng(seed)
@@ -246,35 +261,58 @@ def _cached(rows: Sequence[Mapping[str, Any]], order: Int64s, path: Path) -> Int
         return np.maximum(stated, 0)
     if not isinstance(rows[0].get(_HASHES), list):
         return None
+    names = [[str(one) for one in row.get(_HASHES) or []] for row in rows]
+    counts, lengths = np.array(list(map(len, names))), _column(rows, _PROMPT, path)
+    each = max(_HASHED_TOKENS, key=lambda size: int((-(-lengths // size) == counts).sum()))
     seen: set[object] = set()
     found = []
     for at in order.tolist():
-        hashes = [str(one) for one in rows[at].get(_HASHES) or []]
+        hashes = names[at]
         known = next((place for place, one in enumerate(hashes) if one not in seen), len(hashes))
-        found.append(known * _HASHED_TOKENS)
+        found.append(known * each)
         seen.update(hashes)
     return np.array(found, np.int64)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     text = path.read_text(encoding="utf-8-sig")
-    if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(text.splitlines())
+    if path.suffix.lower() in {".csv", ".tsv"}:
+        lines = text.splitlines()
+        between = max(",;\t", key="".join(lines[:1]).count)
+        reader = csv.DictReader(lines, delimiter=between)
         for row in reader:
             if None in row:
                 raise ValueError(f"line {reader.line_num} has more values than there are columns")
             yield row
         return
-    found = (
-        json.loads(text)
-        if text.lstrip().startswith("[")
-        else [json.loads(line) for line in text.splitlines() if line.strip()]
-    )
-    for row in found:
+    for row in _of_json(text):
         if not isinstance(row, dict):
             told = f"expected a mapping for every request, found {str(row)[:40]!r}"
             raise ValueError(told)  # noqa: TRY004  as of what the file holds
         yield row
+
+
+def _of_json(text: str) -> list[Any]:
+    """Rows of a list, of lines, of `requests`, or of the columns that a benchmark saved."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(found, list):
+        return found
+    if not isinstance(found, dict):
+        return [found]
+    if isinstance(found.get("requests"), list):
+        return list(found["requests"])
+    lengths = next((found[name] for name in _PROMPT if isinstance(found.get(name), list)), None)
+    if lengths is None:
+        return [found]
+    columns = {
+        key: values
+        for key, values in found.items()
+        if isinstance(values, list) and len(values) == len(lengths)
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _column(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path) -> Int64s:
@@ -311,15 +349,27 @@ def _arrivals(rows: Sequence[Mapping[str, Any]], path: Path) -> Float64s:
         raise WorkloadError(
             f"cannot read requests from {path}: {name!r} of every request must be a time ({err})"
         ) from err
-    # Seconds since 1970 have more digits than ns in 64 bit leave room for: the first is taken off.
-    seconds = np.array(found) - min(found)
-    if not np.isfinite(seconds).all():
+    moments = np.array([moment for moment, _ in found])
+    if not np.isfinite(moments).all():
         raise WorkloadError(f"cannot read requests from {path}: {name!r} holds what is no time")
-    return seconds * float(_ARRIVAL[name])
+    is_seconds = any(is_date for _, is_date in found)
+    if name == _WHOLE_MS and not (moments == np.floor(moments)).all():
+        is_seconds = True
+    unit = NS_PER_S if is_seconds else _ARRIVAL[name]
+    # Seconds since 1970 have more digits than ns in 64 bit leave room for: the first is taken off.
+    seconds = (moments.max() - moments.min()) * (unit / NS_PER_S)
+    if seconds > _MOST_SECONDS:
+        raise WorkloadError(
+            f"cannot read requests from {path}: {name!r} says that they come over {seconds:.2g} s, "
+            "which is more than engines run for"
+        )
+    since: Float64s = (moments - moments.min()) * float(unit)
+    return since
 
 
-def _moment(value: object) -> float:
+def _moment(value: object) -> tuple[float, bool]:
+    """A number of some unit, or the seconds of a date; and whether it is a date."""
     try:
-        return float(str(value))
+        return float(str(value)), False
     except ValueError:
-        return datetime.fromisoformat(str(value)).timestamp()
+        return datetime.fromisoformat(str(value)).timestamp(), True

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from foretrace.base import Float64s, njit
+from foretrace.base import Float64s, Int64s, njit
 
 Grids: TypeAlias = tuple[
     tuple[Float64s, Float64s, Float64s],  # decode: sequences, kept tokens; ns
@@ -131,3 +131,16 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
     slowest = max(slowest, shares[stage, 0] * host_ns[widest])
     factor, every = kinds[1 if is_mixed else 0]
     return int(slowest * factor + every + 0.5)
+
+
+@njit
+def steps_ns_into(
+    grids: Grids, times: Times, stages: Stages, batches: Float64s, out: Int64s
+) -> None:
+    """How long each of many steps takes in each stage; out: int64[steps, stages], in ns.
+
+    `batches` is float64[steps, ranks, 7].
+    """
+    for step in range(len(batches)):
+        for stage in range(out.shape[1]):
+            out[step, stage] = step_ns(grids, times, stages, stage, batches[step])
