@@ -189,3 +189,16 @@ def test_a_loop_takes_its_passes() -> None:
 
     assert found.stages[0].one_ms == pytest.approx(20 * one.ns / 1e6)
     assert found.stages[0].copies == 8
+
+
+def test_larger_batches_of_large_heads_take_no_more_each() -> None:
+    model, machine = load_model("flux.1-dev"), load_machine("dgx-h100")
+
+    one, eight = (generator_work(model, machine, batch=size).ns / size for size in (1, 8))
+
+    assert eight < one
+
+
+def test_attention_of_no_known_kind_is_a_sentence() -> None:
+    with pytest.raises(WorkloadError, match="'paged': expected flash or plain"):
+        generator_work(load_model("flux.1-dev"), load_machine("dgx-h100"), attention="paged")

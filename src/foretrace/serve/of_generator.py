@@ -40,6 +40,8 @@ _ENCODER, _ATTENTION, _DECODE = "attention encoder", "attention", "decode"
 _OF_DECODES = "bf16"  # in which they were measured
 _MOMENTS = 8  # of a picture whose tokens come one after the other
 _EVEN = 16  # sizes of heads that this divides are worked on by other kernels than others
+_ATTENTIONS = ("flash", "plain")
+_MOST_OF_ENCODERS = 80  # numbers of a head in tables of encoders' attention
 _SPATIAL, _TEXT, _TEMPORAL = "attention", "attention to the text", "attention over time"
 _OF_SCORES = frozenset({"aten::bmm", "aten::baddbmm", "aten::_softmax"})
 _NAMES = {
@@ -91,8 +93,12 @@ def generator_work(
         attention: "flash", or "plain": scores are written to memory.
 
     Raises:
-        WorkloadError: if the model makes no pictures.
+        WorkloadError: if the model makes no pictures, or attention is neither.
     """
+    if attention not in _ATTENTIONS:
+        raise WorkloadError(
+            f"attention of a generator is {attention!r}: expected {' or '.join(_ATTENTIONS)}"
+        )
     makes_tokens = isinstance(model, Transformer) and model.picture_tokens > 0
     patches = model.patches if isinstance(model, Transformer) else None
     if not isinstance(model, Diffusion) and not makes_tokens and patches is None:
@@ -229,14 +235,17 @@ def _operators(part: Passes) -> Iterator[Operator]:
 
 
 def _as_served(one: Operation) -> Operation:
-    """Attention of all to all in one batch by the kernels of encoders, of one query by others."""
+    """Attention of all to all in one batch by the kernels of encoders, of one query by others.
+
+    Heads larger than those that encoders were measured with are FlashAttention's.
+    """
     if one.model != _ATTENTION:
         return one
     if one.sizes[4] == 1:
         batch, heads, shared, size, _, keys = one.sizes[:6]
         sizes = (batch, heads, shared, size, size, 2 * size, keys, keys, 0)
         return replace(one, model=_DECODE, dtype=_OF_DECODES, sizes=sizes)
-    if one.sizes[4] != one.sizes[5]:
+    if one.sizes[4] != one.sizes[5] or one.sizes[3] > _MOST_OF_ENCODERS:
         return one
     kind = "even" if one.sizes[3] % _EVEN == 0 else "uneven"
     return replace(one, model=_ENCODER, kind=kind)
