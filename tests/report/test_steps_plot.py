@@ -83,3 +83,13 @@ def test_curves_of_a_table_are_drawn_within_its_values() -> None:
 
 def test_a_table_that_is_drawn_as_bars_is_no_curve() -> None:
     assert not table_plot(curves([1, 2], ChartKind.BARS))
+
+
+def test_names_of_curves_that_end_together_stand_apart() -> None:
+    drawn = table_plot(curves([0.2, 0.3]))
+
+    heights = [
+        float(found) for found in re.findall(r'y="([-\d.]+)" text-anchor="end" style', drawn)
+    ]
+    assert len(heights) == len(set(heights)) > 1
+    assert np.diff(sorted(heights)).min() >= 14

@@ -17,6 +17,7 @@ from foretrace.risk import StepDistribution
 _WIDTH, _HEIGHT = 640, 240  # pixels, of the plot inside its axes
 _LEFT, _TOP, _RIGHT, _BOTTOM = 64, 16, 24, 44
 _NUM_BINS = 60
+_LINE = 14  # of text
 _NUM_TICKS = 5
 MOST_NAMED = 12  # places of curves that are written below them
 # Of Okabe and Ito's colours, which people of all kinds of sight can tell apart.
@@ -124,6 +125,8 @@ def _curves(
     def up(value: float) -> float:
         return _HEIGHT * (1 - (value - low) / (high - low))
 
+    heights = _apart({name: up(values[-1]) - 6 for name, (_, values) in lines.items()})
+
     def drawn() -> Iterator[str]:
         for name, (colour, values) in lines.items():
             points = " ".join(
@@ -132,8 +135,8 @@ def _curves(
             )
             yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
             yield (
-                f'<text x="{_WIDTH - 4}" y="{up(values[-1]) - 6:.1f}" text-anchor="end">'
-                f"{escape(name)}</text>"
+                f'<text x="{_WIDTH - 4}" y="{heights[name]:.1f}" text-anchor="end" '
+                f'style="fill:{colour}">{escape(name)}</text>'
             )
         if not is_named:
             yield from _across(places[0], places[-1])
@@ -149,6 +152,16 @@ def _curves(
         yield (f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 36}" text-anchor="middle">{label}</text>')
 
     return _document(drawn())
+
+
+def _apart(heights: Mapping[str, float]) -> dict[str, float]:
+    """Where names of curves stand, one line of text apart, from the lowest up."""
+    found: dict[str, float] = {}
+    free = math.inf
+    for name in sorted(heights, key=lambda each: -heights[each]):
+        found[name] = min(heights[name], free)
+        free = found[name] - _LINE
+    return found
 
 
 def _ticks(low: float, high: float) -> Sequence[float]:
