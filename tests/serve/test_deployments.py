@@ -286,6 +286,19 @@ def test_gpus_are_found_by_what_others_call_them() -> None:
         assert chip.name == f"{name.lower().split()[-1]}-sxm"
 
 
+@pytest.mark.parametrize(
+    ("identifier", "name"),
+    [
+        ("google/gemma-3-27b-it", "gemma-3-27b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4-scout"),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507", "qwen3-235b-a22b"),
+    ],
+)
+def test_a_tuned_model_has_the_shape_of_the_one_it_was_made_of(identifier: str, name: str) -> None:
+    assert model_called(identifier).name == name
+
+
 def test_a_hubs_identifier_is_a_preset() -> None:
     assert model_called("Qwen/Qwen3-30B-A3B-Instruct-2507").name == "qwen3-30b-a3b"
     assert model_called("meta-llama/Llama-3.1-8B").name == "llama3.1-8b"

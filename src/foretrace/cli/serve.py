@@ -212,6 +212,11 @@ def serve(
                 "--timeline shows one engine that serves, not a search or several rates: leave "
                 "--rates out, or take --as-stated"
             )
+        if len(_names(gpu)) > 1 and (rates or not is_search):
+            raise WorkloadError(
+                f"--gpu names several ({gpu}), of which only a search for the fewest chooses: name "
+                "one, or state --slo and --rate"
+            )
         if is_search and target is None:
             raise WorkloadError("the fewest GPUs that keep which promise? state it with --slo")
         asked: dict[str, Any] = {

@@ -95,10 +95,14 @@ def model_of_configuration(found: JobConfiguration, folders: Sequence[Path] = ()
 
 _SAME_SHAPE = {
     "deepseekv3671b": "deepseek-v3",
+    "deepseekr1": "deepseek-v3",
+    "deepseekv3.1": "deepseek-v3",
     "llama417bx16e": "llama4-scout",
     "llama417bx128e": "llama4-maverick",
+    "llama4scout17b16e": "llama4-scout",
+    "llama4maverick17b128e": "llama4-maverick",
 }
-_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain|-\d{4}$")
+_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain|-chat|-thinking|-it$|-\d{4}$")
 
 
 def _called(wanted: str, folders: Sequence[Path]) -> str:
