@@ -93,6 +93,10 @@ def test_keywords_are_read_as_a_command_line_has_them() -> None:
     assert engine.unused == ()
 
 
+def test_who_carries_tokens_counts_where_copies_share_experts() -> None:
+    assert engine_of({"all2all_backend": "mori", "data_parallel_size": 2}).expert_gpus == 2
+
+
 def test_graphs_are_made_for_twice_the_sequences_at_most() -> None:
     captured = engine_of({"max_num_seqs": 128}).captured()
 
@@ -127,7 +131,14 @@ def test_graphs_are_made_for_twice_the_sequences_at_most() -> None:
         ({"runner": "pooling"}, "only models that make tokens"),
         ({"speculative_model": "[ngram]"}, "state speculative_config"),
         ({"decode-context-parallel-size": 2}, "keys of a sequence over several GPUs"),
-        ({"all2all_backend": "pplx"}, "where one of allgather_reducescatter, naive, deepep"),
+        (
+            {
+                "all2all_backend": "mori",
+                "enable_expert_parallel": True,
+                "data_parallel_size": 2,
+            },
+            "where one of allgather_reducescatter, naive, deepep",
+        ),
         ({"cudagraph_capture_sizes": 8}, "expected a list of tokens"),
         ({"speculative_config": "{"}, "cannot read speculative_config of engine"),
         ({"speculative_config": {"method": "ngram"}}, "state acceptance_rate from 0 to 1"),

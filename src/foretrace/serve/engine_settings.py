@@ -231,7 +231,8 @@ def _check_ranges(values: Mapping[str, Any], where: str) -> None:
                 "expected: tables of steps hold no more"
             )
     backend = values.get("all2all_backend", NCCL[0])
-    if backend not in (*NCCL, *EXCHANGES):
+    has_exchange = values.get("enable_expert_parallel") and values.get("data_parallel_size", 1) > 1
+    if has_exchange and backend not in (*NCCL, *EXCHANGES):
         raise WorkloadError(
             f"'all2all_backend' of {where} is {backend!r}, where one of "
             f"{', '.join((*NCCL, *EXCHANGES))} is expected: no other is known here"
