@@ -37,10 +37,10 @@ TARGETS = (
 _SIMULATED, _MOST_UNITS = 40, 4_000
 
 
-def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) -> None:
-    """Plans in a second through every rung below the units, and how tight bounds are."""
-    hardware = load_machine(machine)
-    costs, memory = Remembered(software_costs(hardware)), PlanMemory(model, chip=hardware.chip)
+def listing(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) -> tuple[Plan, ...]:
+    """Plans that can run and fit, with how many in a second get so far."""
+    chip = load_machine(machine).chip
+    memory = PlanMemory(model, chip=chip)
     plans = list(plan_space(draft, SpaceLimits.of(model), num_ranks).plans())
     legal = []
     begin_s = both_s = time.process_time()
@@ -52,10 +52,16 @@ def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) ->
             pass
     _told("legality", len(plans), begin_s)
     begin_s = time.process_time()
-    capacity = hardware.chip.memory_bytes
-    fit = [plan for plan in legal if memory.stage_bytes(plan).max() <= capacity]
+    fit = [plan for plan in legal if memory.stage_bytes(plan).max() <= chip.memory_bytes]
     _told("memory", len(legal), begin_s)
     _told("both, of all plans", len(plans), both_s)
+    return tuple(fit)
+
+
+def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) -> None:
+    """Plans in a second through every rung below the units, and how tight bounds are."""
+    costs = Remembered(software_costs(load_machine(machine)))
+    fit = listing(model, machine, num_ranks, draft)
     bound = StepBound(model, costs, Inflation())
     begin_s = time.process_time()
     for plan in fit:
@@ -119,6 +125,7 @@ def main() -> None:
     sizes = {"global_batch": 2048, "batch.sequence": 8192}
     model, draft = cast("Transformer", load_model("llama3-405b")), PlanDraft().with_keys(sizes)
     few = draft.with_keys({"tp": 8, "micro_batch": 1})
+    listing(model, "llama3-24k", 16_384, draft)
     rates(model, "llama3-24k", 16_384, few)
     if "--whole" in sys.argv:
         whole(model, draft)
