@@ -135,18 +135,23 @@ def _spoken_for(found: dict[int, IssuedRole]) -> dict[int, int]:
     for own, role in found.items():
         apart = {_shape(role.groups[one.group]) for one in role.exchanges if one.peer >= 0}
         shapes = {_shape(group) for group in role.groups.values()} - apart
-        of_member: dict[int, list[tuple[int, ...]]] = {}
+        of_member: dict[int, list[int]] = {}
+        alike: list[tuple[int, ...]] = []
         for group in (*role.groups.values(), *role.other_groups):
             others = any(member in found and member != own for member in group)
             if len(group) > 1 and not others and _shape(group) in shapes:
                 for member in group:
-                    of_member.setdefault(member, []).append(group)
-        waiting = [own]
+                    of_member.setdefault(member, []).append(len(alike))
+                alike.append(group)
+        waiting, joined = [own], set[int]()
         while waiting:
-            for group in of_member.pop(waiting.pop(), ()):
-                waiting += [member for member in group if member not in speaker]
-                for member in group:
-                    speaker.setdefault(member, own)
+            # Each group once: a world has as many ranks as its largest has members.
+            for at in of_member.pop(waiting.pop(), ()):
+                if at not in joined:
+                    joined.add(at)
+                    more = [member for member in alike[at] if member not in speaker]
+                    speaker.update(dict.fromkeys(more, own))
+                    waiting += more
     return speaker
 
 
