@@ -51,3 +51,30 @@ def mesh_of_what_pretends(*, on_gpu: bool) -> Iterator[None]:
         for module in (device_mesh, dist):
             stack.enter_context(patch.object(module, "init_device_mesh", init_device_mesh))
         yield
+
+
+@contextmanager
+def classes_on_cpu() -> Iterator[None]:
+    """DDP's devices, and autocast's: classes are not asked of a mode."""
+    wrap: Any = torch.nn.parallel.DistributedDataParallel
+    wrapped, cast = wrap.__init__, torch.autocast.__init__
+
+    @functools.wraps(wrapped)
+    def on_one(
+        own: Any, module: Any, device_ids: object = None, output_device: object = None,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        del device_ids, output_device  # of the module that pretends to be there
+        wrapped(own, module, None, None, *args, **kwargs)
+
+    @functools.wraps(cast)
+    def autocast(own: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            dtype = dtype or torch.get_autocast_dtype(device_type)
+        cast(own, _on_cpu(device_type), dtype, *args, **kwargs)
+
+    with (
+        patch.object(wrap, "__init__", on_one),
+        patch.object(torch.autocast, "__init__", autocast),
+    ):
+        yield

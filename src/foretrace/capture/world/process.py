@@ -35,7 +35,7 @@ from foretrace.capture.world.device_times import DeviceTimes
 from foretrace.capture.world.journal import Journal, StepsAreDone
 from foretrace.capture.world.mail import Mailbox, RankTurn
 from foretrace.capture.world.observer import Observer
-from foretrace.capture.world.on_cpu import OnCpu, mesh_of_what_pretends
+from foretrace.capture.world.on_cpu import OnCpu, classes_on_cpu, mesh_of_what_pretends
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
 from foretrace.capture.world.shortcuts import shortcuts
 from foretrace.capture.world.streams import follow_cuda, stream_classes
@@ -365,6 +365,7 @@ class WorldProcess:
         stack.enter_context(shortcuts())
         stack.enter_context(attention_without_masks(self.journal, self._unseen))
         stack.enter_context(as_on_a_gpu(ON_FAKE_CPU))
+        stack.enter_context(classes_on_cpu())
         stack.enter_context(OnCpu())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
 
