@@ -29,6 +29,7 @@ TEXT = file_text(EVENTS, members={"schemaVersion": 1})
         (b"", "the file is empty"),
         (b"  \n ", "only blanks"),
         (b"hello world", "text that begins b'hello world'"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n", "git lfs pull"),
         (b"\x89PNG\r\n\x1a\n" + bytes(300), "binary data 89 50 4e 47"),
         (b"PK\x03\x04rest", "the archive is damaged"),
         (b"\x28\xb5\x2f\xfdrest", r"compressed with zstd; `pip install|only blanks"),

@@ -306,12 +306,21 @@ _TEXT_OF: dict[bytes, Callable[[BinaryIO], Iterator[bytes]]] = {
 }
 
 
+# git-lfs docs/spec.md: the first line of what stands in a repository in place of a large file.
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
 def _check_is_json(path: Path, first: bytes) -> None:
     text = first.lstrip(_BLANKS)
     if not text:
         raise TraceError(f"cannot read {path}: the file holds only blanks; record it again")
     if text[:1] in (b"{", b"["):
         return
+    if text.startswith(_LFS_POINTER):
+        raise TraceError(
+            f"cannot read {path}: it is a pointer of Git LFS, and the trace itself is elsewhere; "
+            "`git lfs pull` in its repository fetches it"
+        )
     is_text = all(byte >= ord(" ") or byte in _BLANKS for byte in text[:256])
     what = f"text that begins {text[:24]!r}" if is_text else f"binary data {text[:8].hex(' ')}"
     raise TraceError(
