@@ -337,7 +337,7 @@ def contribution(label: str, before: SideShare, after: SideShare) -> Contributio
     difference_ns = after.step_ns - before.step_ns
     effects_ns = [0, 0, 0]
     ratios = list(zip(_factors(before), _factors(after), strict=True))
-    from_nothing = [at for at, (one, other) in enumerate(ratios) if not one or not other]
+    from_nothing = [at for at, (one, other) in enumerate(ratios) if one <= 0 or other <= 0]
     if from_nothing or not difference_ns:
         effects_ns[from_nothing[0] if from_nothing else 0] = difference_ns
     else:
