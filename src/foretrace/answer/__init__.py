@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from foretrace.answer.answer import rows_json as rows_json
     from foretrace.answer.markup import html_of as html_of
     from foretrace.answer.markup import markdown_of as markdown_of
+    from foretrace.answer.markup import with_code as with_code
     from foretrace.answer.parts import Fact as Fact
     from foretrace.answer.parts import Facts as Facts
     from foretrace.answer.parts import Legend as Legend

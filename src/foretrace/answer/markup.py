@@ -12,6 +12,7 @@ from foretrace.answer.units import cell_text
 from foretrace.base import visible
 
 MAX_HTML_ROWS = 20
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def html_of(headline: str, parts: Iterable[Told], *, note: str = "") -> str:
@@ -39,15 +40,18 @@ def _part_html(part: Told) -> str:
 def _table_html(table: Table) -> str:
     if not table.rows:
         return ""
-    chosen = [at for at, one in enumerate(table.columns) if one.shown is not Shown.FILES]
-    heads = [table.columns[at].title for at in chosen]
+    shown = [at for at, one in enumerate(table.columns) if one.shown is not Shown.FILES]
     rows = [
-        [cell_text(row[at], table.columns[at].unit) for at in chosen]
+        [cell_text(row[at], table.columns[at].unit) for at in shown]
         for row in table.rows[:MAX_HTML_ROWS]
     ]
+    told = [at for at in range(len(shown)) if any(row[at] for row in rows)]
+    columns = [table.columns[shown[at]] for at in told]
+    is_text = [one.unit.is_text for one in columns]
     more = len(table.rows) - MAX_HTML_ROWS
     rest = f"<p>and {more:,} more rows</p>" if more > 0 else ""
-    head, body = _html_rows([heads], "th"), _html_rows(rows, "td")
+    head = _html_rows([[one.title for one in columns]], "th", is_text)
+    body = _html_rows([[row[at] for at in told] for row in rows], "td", is_text)
     return f"{_titled(table.title)}<table><thead>{head}</thead><tbody>{body}</tbody></table>{rest}"
 
 
@@ -55,15 +59,27 @@ def _titled(title: str) -> str:
     return f"<p>{_html_text(title)}</p>" if title else ""
 
 
-def _html_rows(rows: Iterable[Sequence[str]], tag: str) -> str:
+def _html_rows(rows: Iterable[Sequence[str]], tag: str, is_text: Sequence[bool] = ()) -> str:
+    """Rows of cells; columns of text are set to the left, whatever a page does with numbers."""
+    begins = [f'<{tag} style="text-align:left">' if one else f"<{tag}>" for one in is_text]
     return "".join(
-        "<tr>" + "".join(f"<{tag}>{_html_text(cell)}</{tag}>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(
+            f"{begin}{_html_text(cell)}</{tag}>"
+            for begin, cell in zip(begins or [f"<{tag}>"] * len(row), row, strict=True)
+        )
+        + "</tr>"
         for row in rows
     )
 
 
 def _html_text(text: str) -> str:
-    return escape(visible(text))
+    return with_code(escape(visible(text)))
+
+
+def with_code(escaped: str) -> str:
+    """Escaped text with what stands between backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", escaped)
 
 
 MAX_ROWS = 16

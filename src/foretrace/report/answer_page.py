@@ -89,7 +89,7 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
     if not isinstance(part, Table | Sentences | Paragraph):
         return ""
     told = html_of("", (replace(part, title=""),))
-    title = f"<h2>{escape(part.title)}</h2>" if part.title else ""
+    title = f"<h2>{_begun(part.title)}</h2>" if part.title else ""
     if not told:
         return ""
     if not isinstance(part, Table):
@@ -99,4 +99,9 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
 
 
 def _drawing(title: str, drawn: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><figure>{drawn}</figure></section>"
+    return f"<section><h2>{_begun(title)}</h2><figure>{drawn}</figure></section>"
+
+
+def _begun(title: str) -> str:
+    """A heading begins with a capital."""
+    return escape(title[:1].upper() + title[1:])

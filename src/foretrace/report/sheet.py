@@ -17,7 +17,16 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
-from foretrace.answer import Cell, ChartKind, Table, Unit, cell_text, number_text, readable
+from foretrace.answer import (
+    Cell,
+    ChartKind,
+    Table,
+    Unit,
+    cell_text,
+    number_text,
+    readable,
+    with_code,
+)
 from foretrace.base import NS_PER_MS, visible, write_whole
 from foretrace.report.document import (
     MAX_KEPT_ROWS,
@@ -35,7 +44,6 @@ BUSY_POINTS = 600  # about one for every two pixels of the page's width
 FOLDED_ROWS, FIRST_ROWS = 9, 5
 MIN_SHARE = 0.004  # of the longest bar; shorter ones are left to the table, as in charts.js
 _TIMES = frozenset({Unit.MS, Unit.SIGNED_MS})
-_CODE = re.compile(r"`([^`]+)`")
 _DURATIONS = frozenset({Unit.NS, Unit.SIGNED_NS})
 SCRIPTS = ("vendor/echarts.min.js", "page.js", "charts.js", "timeline.js")
 _CLASS_OF_UNIT = {
@@ -107,7 +115,7 @@ def _shown(value: object) -> object:
 def prose(text: str) -> Markup:
     """A sentence on a page: three digits, and what stands between backticks as code."""
     text = str(escape(three_digits(visible(text))))
-    return Markup(_CODE.sub(r"<code>\1</code>", text))  # noqa: S704  escaped
+    return Markup(with_code(text))  # noqa: S704  escaped
 
 
 def _cell(value: Cell, unit: Unit) -> str:
