@@ -94,7 +94,7 @@ def test_campaign_says_where_the_time_goes(run: Run, tmp_path: Path) -> None:
     for word in ("effective time", "productive", "rework", "preempted", "waiting", "excluded"):
         assert word in outcome.out
     assert width(outcome.out) <= 80
-    assert "where the time goes" in page.read_text(encoding="utf-8")
+    assert "Where the time goes" in page.read_text(encoding="utf-8")
 
 
 def test_campaign_tells_days_and_cost(run: Run) -> None:
@@ -129,7 +129,7 @@ def test_compare_gives_the_stated_effective_times(run: Run, tmp_path: Path) -> N
     assert "effective time against GPUs" in shown.out
     assert "best of those that fit: 1,024 GPUs" in shown.out
     assert width(shown.out) <= 80
-    assert "size of a replica" in page.read_text(encoding="utf-8")
+    assert "Size of a replica" in page.read_text(encoding="utf-8")
 
 
 def test_compare_takes_a_plan_for_the_memory(run: Run, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_the_page_holds_its_plots_and_opens_offline(run: Run, tmp_path: Path) ->
     text = page.read_text(encoding="utf-8")
     assert outcome.code == 0
     assert text.count("<svg") == 2
-    assert "steps against the number of GPUs" in text
+    assert "Steps against the number of GPUs" in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
