@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretrace.answer import count_text, duration_text
-from foretrace.base import Bools, used_positions
+from foretrace.base import Bools
 from foretrace.graph.dependencies import Dependencies
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.rules.collectives import Matches
 from foretrace.graph.rules.unrecorded import UnrecordedWork
-from foretrace.trace import KEPT_OF_CUT, RuntimeRole, runtime_role
+from foretrace.trace import KEPT_OF_CUT, RuntimeRole, runtime_role_at
 
 CUT_OFF = "cut off"
 LOST_LAUNCHES = "lost launches"
@@ -123,10 +123,8 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
 
 def _of_launches(operations: Operations) -> Iterator[Finding]:
     items = operations.items
-    names = used_positions(items.name, len(operations.names))
-    launches = np.zeros(len(operations.names), np.bool_)
-    launches[names] = runtime_role(operations.names[at] for at in names) == RuntimeRole.LAUNCH
-    is_alone = launches[items.name] & (items.role == RuntimeRole.OTHER)
+    launches = runtime_role_at(operations.names, items.name) == RuntimeRole.LAUNCH
+    is_alone = launches & (items.role == RuntimeRole.OTHER)
     num_alone, num_owners = int(is_alone.sum()), int((items.role == RuntimeRole.LAUNCH).sum())
     if num_alone > _MANY * (num_alone + num_owners):
         yield Finding(

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from foretrace.trace.runtime import is_communication as is_communication
     from foretrace.trace.runtime import role_of as role_of
     from foretrace.trace.runtime import runtime_role as runtime_role
+    from foretrace.trace.runtime import runtime_role_at as runtime_role_at
     from foretrace.trace.sidecar import StepTimes as StepTimes
     from foretrace.trace.sidecar import step_times_beside as step_times_beside
     from foretrace.trace.sidecar import step_times_path as step_times_path

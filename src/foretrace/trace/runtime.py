@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 import numpy as np
 
-from foretrace.base import UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, used_positions
 
 
 class RuntimeRole(IntEnum):
@@ -94,6 +94,15 @@ def role_of(name: str) -> RuntimeRole:
 def runtime_role(names: Iterable[str]) -> UInt8s:
     """uint8[names], the `RuntimeRole` of each name."""
     return np.fromiter((role_of(name) for name in names), np.uint8)
+
+
+def runtime_role_at(names: Sequence[str], position: Int32s | Int64s) -> UInt8s:
+    """uint8[positions], the `RuntimeRole` of names by where they stand; of what is used alone."""
+    role = np.zeros(len(names), np.uint8)
+    used = used_positions(position, len(names))
+    role[used] = runtime_role(names[at] for at in used.tolist())
+    found: UInt8s = role[position]
+    return found
 
 
 # NCCL up to 2.18 names kernels ncclKernel_*, later ncclDevKernel_* and ncclSymkDevKernel_*; RCCL

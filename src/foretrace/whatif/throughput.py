@@ -283,25 +283,34 @@ def _counted(
             f"a step of {global_batch} samples of {sequence} tokens holds nothing: state both as "
             "whole numbers from 1 on"
         )
-    program, plan = baseline.program, baseline.before.plan
-    read = read_sizes(program)
-    length = sequence or _length(read, plan.context)
-    rows = (
-        None if read.micro_batch is None else plan.num_microbatches * read.micro_batch * plan.data
-    )
-    untold = {}
+    read = read_sizes(baseline.program)
     samples = global_batch
     if samples is None:
         reason = _why_no_samples(baseline, read)
-        samples = rows if reason is None else None
-        untold = {} if reason is None else {"samples/s": reason, "tokens/s": reason}
-    if samples is not None and length is None:
+        if reason is not None:
+            return _without_samples(baseline, read, reason)
+        samples = _rows(baseline, read)
+    length = sequence or _length(read, baseline.before.plan.context)
+    tokens = None if length is None else samples * length
+    untold = {}
+    if length is None:
         untold["tokens/s"] = "shapes tell no sequence: state its tokens with --sequence"
-    tokens = None if samples is None or length is None else samples * length
-    if samples is None and _holds_tokens(baseline, read) and not program.doubts:
-        tokens = rows
-        del untold["tokens/s"]
     return _Counted(samples, tokens, _source(baseline, read, global_batch)), untold
+
+
+def _without_samples(
+    baseline: Baseline, read: ReadSizes, reason: str
+) -> tuple[_Counted, dict[str, str]]:
+    """What a step takes in where shapes tell no samples: tokens, where rows are these."""
+    if baseline.program.doubts or not _holds_tokens(baseline, read):
+        return _Counted(None, None, "stated"), {"samples/s": reason, "tokens/s": reason}
+    return _Counted(None, _rows(baseline, read), "stated"), {"samples/s": reason}
+
+
+def _rows(baseline: Baseline, read: ReadSizes) -> int:
+    """What shapes show of a microbatch, for a whole step."""
+    plan = baseline.before.plan
+    return plan.num_microbatches * (read.micro_batch or 1) * plan.data
 
 
 def _length(read: ReadSizes, context: int) -> int | None:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn.attention import flex_attention as flex  # noqa: E402
 
-from foretrace.capture.world.attention import attention_without_masks  # noqa: E402
+from foretrace.capture.world.on_cpu import attention_without_masks  # noqa: E402
 from tests.capture.world.test_memory import observer  # noqa: E402
 
 

@@ -30,12 +30,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import dataloader
 
 from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
-from foretrace.capture.world.attention import attention_without_masks
 from foretrace.capture.world.device_times import DeviceTimes
 from foretrace.capture.world.journal import Journal, StepsAreDone
 from foretrace.capture.world.mail import Mailbox, RankTurn
 from foretrace.capture.world.observer import Observer
-from foretrace.capture.world.on_cpu import OnCpu, classes_on_cpu, mesh_of_what_pretends
+from foretrace.capture.world.on_cpu import (
+    OnCpu,
+    attention_without_masks,
+    classes_on_cpu,
+    mesh_of_what_pretends,
+)
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
 from foretrace.capture.world.shortcuts import shortcuts
 from foretrace.capture.world.streams import follow_cuda, stream_classes

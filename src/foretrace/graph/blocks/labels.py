@@ -30,7 +30,7 @@ from foretrace.graph.nodes import (
     Part,
     Phase,
 )
-from foretrace.trace import NO_ID, RuntimeRole, runtime_role
+from foretrace.trace import NO_ID, RuntimeRole, runtime_role_at
 
 # Of kernels of a pass, by PyTorch, cuDNN, FlashAttention and Triton's compiler.
 _BACKWARD_NAME = re.compile(r"backward|bwd|dgrad|wgrad")
@@ -312,10 +312,7 @@ def _launches_of_nothing(nodes: DraftNodes, names: Sequence[str]) -> Int64s:
     columns = nodes.columns
     lane, name = columns["host_lane"].astype(np.int64), columns["name"].astype(np.int64)
     calls = np.flatnonzero((columns["kind"] == NodeKind.CALL) & (lane >= 0))
-    used = used_positions(name[calls], len(names))
-    launches = np.zeros(len(names), np.bool_)
-    launches[used] = runtime_role(names[at] for at in used.tolist()) == RuntimeRole.LAUNCH
-    found = calls[launches[name[calls]]]
+    found = calls[runtime_role_at(names, name[calls]) == RuntimeRole.LAUNCH]
     in_order: Int64s = found[np.lexsort((columns["host_ns"][found], lane[found]))]
     return in_order
 

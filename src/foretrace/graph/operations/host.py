@@ -31,7 +31,7 @@ from foretrace.base import (
 )
 from foretrace.graph._compiled import called_operators, outermost
 from foretrace.graph.nodes import NodeKind
-from foretrace.trace import Category, RuntimeRole, Trace, runtime_role
+from foretrace.trace import Category, RuntimeRole, Trace, runtime_role_at
 
 KIND_OF_ROLE = np.full(256, NodeKind.CALL, np.uint8)
 KIND_OF_ROLE[RuntimeRole.LAUNCH] = NodeKind.LAUNCH
@@ -60,7 +60,7 @@ def call_rows(trace: Trace, op_correlations: Int64s) -> tuple[Int64s, UInt8s]:
     and are left out.
     """
     rows = np.flatnonzero(trace.category == Category.RUNTIME)
-    role = roles_of_names(trace, rows)
+    role = runtime_role_at(trace.strings, trace.name[rows])
     is_cut = _IS_CUT[role]
     rows, role = rows[is_cut], role[is_cut]
     is_launch = _IS_LAUNCHING[role]
@@ -84,14 +84,6 @@ def _is_allocation_outside(trace: Trace, rows: Int64s, role: UInt8s) -> Bools:
     np.maximum.at(last_ns, lane[~is_allocation], start_ns[~is_allocation])
     found: Bools = is_allocation & ((start_ns < first_ns[lane]) | (start_ns > last_ns[lane]))
     return found
-
-
-def roles_of_names(trace: Trace, rows: Int64s) -> UInt8s:
-    """What runtime calls do by their names, uint8[rows], RuntimeRole."""
-    role = np.zeros(len(trace.strings), np.uint8)
-    used = used_positions(trace.name[rows], len(trace.strings))
-    role[used] = runtime_role(trace.strings[index] for index in used.tolist())
-    return role[trace.name[rows]]
 
 
 def worker_rows(trace: Trace) -> Int64s:
