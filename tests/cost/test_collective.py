@@ -232,3 +232,15 @@ def test_constants_written_and_read_answer_for_a_table(table: pl.DataFrame, tmp_
     errors = {row.errors.region: row.errors for row in rows}
     assert errors["from_64KiB"].mean_abs_error < 0.06
     assert 0.9 < errors["from_64KiB"].low < 1 < errors["from_64KiB"].high < 1.1
+
+
+def test_cards_on_pcie_add_by_themselves_and_copy_their_part_by_memory() -> None:
+    assert who_adds(CollectiveKind.ALL_REDUCE, "fp16", load_chip("rtx-pro-6000")) == BY_RANKS
+    rows = np.array([8, 64, 512, 4096, 32768])
+    # NCCL on two cards on PCIe 5, rows of 4096 numbers of each (flashinfer-ai/flashinfer, 5023).
+    measured_us = [12.47, 31.62, 135.31, 968.34, 7601.61]
+    sizes = (rows * 2 * 8192).tolist()
+
+    found = asked(sizes, "allgather", machine="rtx-pro-server", group=(0, 1))
+
+    assert found.duration_ns / 1e3 == pytest.approx(measured_us, rel=0.1)

@@ -64,6 +64,7 @@ class Engine:
     enable_expert_parallel: bool = False
     enable_eplb: bool = False  # experts are placed, and held several times, so that ranks balance
     all2all_backend: str = NCCL[0]  # of copies that share experts
+    disable_custom_all_reduce: bool = False  # NCCL sums over GPUs, not a kernel of the engine
     enable_dbo: bool = False  # two halves of a step in turn: one's exchanges behind the other
     enable_chunked_prefill: bool = True
     enable_prefix_caching: bool = True

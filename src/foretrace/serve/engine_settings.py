@@ -75,6 +75,7 @@ _KINDS: Mapping[str, Any] = {
     "scheduler_reserve_full_isl": bool,
     "enable_eplb": bool,
     "enable_dbo": bool,
+    "disable_custom_all_reduce": bool,
     "kv_cache_memory_bytes": Count,
     "kv_cache_dtype": str,
     "quantization": str,

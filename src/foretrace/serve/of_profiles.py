@@ -14,7 +14,7 @@ import numpy as np
 from foretrace.base import CollectiveKind, Float64s, Int64s, WorkloadError
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
-from foretrace.serve.exchanges import exchange_ns
+from foretrace.serve.exchanges import exchange_ns, sums_ns
 from foretrace.serve.expert_layers import experts_ns, halved_ns, ranks_in_step
 from foretrace.serve.profiles import LayerProfiles
 from foretrace.serve.step_times import (
@@ -64,7 +64,7 @@ def times_of_profiles(
         calls = 1 if name in _OF_MODEL else layers * (norms if name == "layernorm" else 1)
         launches += calls
         token_ns += calls * along(tokens, ns, padded)
-    exchanges_ns = tensor_exchanges_ns(model, engine, machine, padded)
+    exchanges_ns = tensor_exchanges_ns(model, engine, machine)
     token_ns += exchanges_ns
     usual = min(engine.max_num_seqs, most)
     share = float(exchanges_ns[usual] / token_ns[usual])
@@ -75,6 +75,7 @@ def times_of_profiles(
         sequence_ns += along(tokens, ns, sequences * (1 + guesses))
         if engine.has_drafts:
             sequence_ns += guesses * along(tokens, ns, sequences)
+    sequence_ns += logits_ns(model, engine, machine, sequences * (1 + guesses))
     if engine.has_drafts:
         sequence_ns += guesses * token_ns[np.minimum(sequences, most)] / layers
     copies = ranks_in_step(model, engine)
@@ -150,12 +151,31 @@ def pipeline_stages(
     )
 
 
-def tensor_exchanges_ns(
-    model: Transformer, engine: Engine, machine: Machine | None, tokens: Int64s
-) -> Float64s:
+def tensor_exchanges_ns(model: Transformer, engine: Engine, machine: Machine | None) -> Float64s:
     """All-reduces of tensor parallelism by tokens: two in a layer, one after the embedding."""
-    if engine.tensor_parallel_size == 1:
-        return np.zeros(len(tokens))
-    size = tokens * model.hidden * _BYTES
-    once = exchange_ns(CollectiveKind.ALL_REDUCE, size, engine.tensor_parallel_size, machine)
+    padded = padded_tokens(engine, engine.max_num_batched_tokens)
+    ranks = engine.tensor_parallel_size
+    if ranks == 1:
+        return np.zeros(len(padded))
+    once = sums_ns(
+        padded * model.hidden * _BYTES,
+        ranks,
+        machine,
+        is_own=not engine.disable_custom_all_reduce,
+        in_graph=padded <= max(engine.captured(), default=0),
+    )
     return once * (2 * model.num_layers + 1)
+
+
+def logits_ns(
+    model: Transformer, engine: Engine, machine: Machine | None, sequences: Int64s
+) -> Float64s:
+    """What GPUs of one copy gather of the last layer, each a part of the vocabulary.
+
+    Source: vllm-project/vllm 0.19, vllm/model_executor/layers/logits_processor.py.
+    """
+    ranks = engine.tensor_parallel_size
+    if ranks == 1:
+        return np.zeros(len(sequences))
+    size = sequences * model.vocabulary * _BYTES
+    return exchange_ns(CollectiveKind.ALL_GATHER, size, ranks, machine)

@@ -36,7 +36,7 @@ from foretrace.cost.network.tiers import (
     messages_of,
     tiers_ns,
 )
-from foretrace.machine import Chip, Machine
+from foretrace.machine import Chip, Machine, load_chip
 
 _K = CollectiveKind
 # Collectives whose data moves alike, the nearest first.
@@ -85,6 +85,7 @@ class ChosenCollective:
 
     fit: Fit
     source: Source
+    chip: str = ""  # whose constants they are, inside a domain
 
     def spread(self, region: str) -> Spread:
         """Measured over predicted in a region, BELOW or FROM."""
@@ -111,7 +112,8 @@ def chosen_inside(
                 fit = one.fit(alike.in_tables, adding, "any")
                 if fit is not None:
                     is_own = one.chip == chip.name and (alike, adding) == (collective, kind)
-                    return ChosenCollective(fit, Source.FITTED if is_own else Source.TRANSFERRED)
+                    source = Source.FITTED if is_own else Source.TRANSFERRED
+                    return ChosenCollective(fit, source, one.chip)
     raise _lacking(f"{collective.in_tables} inside a host")
 
 
@@ -305,6 +307,24 @@ def _linked(machine: Machine) -> Chip:
     return replace(chip, link_bytes_per_ns=machine.host.scale_up_bytes_per_ns)
 
 
+def _of_cards(chosen: ChosenCollective, linked: Chip, chip: Chip) -> Mapping[str, float]:
+    """Constants of chips on NVLink for cards on PCIe, which copy their own part by memory.
+
+    That goes on beside what the links carry, and takes as much of their time as memory is slower
+    than they are: far less where links are PCIe's.
+    """
+    values = chosen.fit.values
+    if chip.link_bytes_per_ns is not None or not chosen.chip:
+        return values
+    donor = load_chip(chosen.chip)
+    assert linked.link_bytes_per_ns is not None  # noqa: S101  `_linked` gave it
+    if not donor.link_bytes_per_ns:
+        return values
+    here = linked.link_bytes_per_ns / linked.memory_bytes_per_ns
+    there = donor.link_bytes_per_ns / donor.memory_bytes_per_ns
+    return {**values, "own_share": values["own_share"] * here / there}
+
+
 def _alike_ns(
     kind: tuple[str, str],
     span: GroupSpan,
@@ -335,13 +355,13 @@ def _alike_ns(
     duration_ns = np.zeros(len(sizes))
     if span.num_inside > 1:
         ranks = np.full(len(sizes), float(span.num_inside))
-        values = chosen.fit.values
+        linked = _linked(machine)
         duration_ns = domain_ns(
             collective,
             sizes,
             ranks,
-            chip=_linked(machine),
-            values=values,
+            chip=linked,
+            values=_of_cards(chosen, linked, machine.chip),
             mesh=mesh_of(machine.host),
             most_bytes_per_ns=channels * channel_bytes_per_ns(machine.chip) if channels else np.inf,
         )

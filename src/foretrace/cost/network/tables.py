@@ -72,11 +72,12 @@ class MeasuredCollectives:
 
 
 def who_adds(collective: CollectiveKind, dtype: str, chip: Chip) -> str:
-    """Whether switches or ranks add up: switches know floating point only."""
+    """Whether switches or ranks add up: switches know floating point only, cards on PCIe none."""
     known = number_format(dtype)
     is_added = known is not None and known.name in _ADDED_DTYPES
     adds = collective in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER) and is_added
-    return IN_SWITCH if adds and chip.architecture in _ADDING_ARCHITECTURES else BY_RANKS
+    has_switch = chip.architecture in _ADDING_ARCHITECTURES and chip.link_bytes_per_ns is not None
+    return IN_SWITCH if adds and has_switch else BY_RANKS
 
 
 def mesh_of(host: Host) -> int:
