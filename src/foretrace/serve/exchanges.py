@@ -133,7 +133,7 @@ def sums_ns(
 def _own_sums_ns(kernel: _SumKernel, num_bytes: Float64s, ranks: int, machine: Machine) -> Float64s:
     """Each rank loads what others have: as fast as links carry, or as loads come back."""
     chip = machine.chip
-    links = chip.link_bytes_per_ns or machine.host.scale_up_bytes_per_ns
+    links = chip.link_bytes_per_ns or machine.host.scale_up_bytes_per_ns or np.inf
     rate = min((ranks - 1) * _LOADED_BYTES / kernel.load_ns, _REACHED * links)
     is_one = np.any([(ranks <= most) & (num_bytes < size) for most, size in _ONE_STAGE], axis=0)
     loaded = np.where(is_one, ranks - 1, 2 * (ranks - 1) / ranks) * num_bytes
