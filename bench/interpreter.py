@@ -1,7 +1,10 @@
 """Python's lock: real threads and processes beside what the closed form says of them.
 
 A request works in Python for a while and then waits without the lock, as for a device; times vary.
-Prints requests in a second, measured and predicted, and their ratio.
+One worker alone says what a request works and waits on the average, two that never wait what a
+hand-over of the lock takes; several workers are predicted from these, in turns with them, so that
+what else the machine does weighs alike. Prints how far predictions lie from what was measured;
+where other programs have part of the cores, threads by processes is what can be believed.
 
     python bench/interpreter.py --workers 1 2 4 --seconds 4
 """
@@ -10,10 +13,14 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
-import threading
+import statistics
+import sys
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 from foretrace.analyze.interpreter import lock_throughput
 
@@ -27,82 +34,113 @@ def spin(loops: int) -> None:
         total += at * at
 
 
-def serve(until: float, *, loops: int, wait_s: float, counts: list[int] | None, seed: int) -> int:
+@dataclass(frozen=True)
+class Served:
+    """What one worker did."""
+
+    requests: int
+    work_ns: int  # of its own, on a core
+
+    def __add__(self, other: Served) -> Served:
+        """Of both."""
+        return Served(self.requests + other.requests, self.work_ns + other.work_ns)
+
+
+def serve(until: float, *, loops: int, wait_s: float, seed: int) -> Served:
     """Requests till then."""
     draw, done = random.Random(seed), 0
+    begin = time.thread_time_ns()
     while time.monotonic() < until:
         spin(int(draw.expovariate(1 / loops)))
         time.sleep(draw.expovariate(1 / wait_s))
         done += 1
-    if counts is not None:
-        counts.append(done)
+    return Served(done, time.thread_time_ns() - begin)
+
+
+def of_threads(workers: int, seconds: float, *, loops: int, wait_s: float, seed: int) -> Served:
+    """What threads do together."""
+    until = time.monotonic() + seconds
+    how: dict[str, Any] = {"loops": loops, "wait_s": wait_s}
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [pool.submit(serve, until, seed=seed + at, **how) for at in range(workers)]
+        return sum((job.result() for job in jobs), Served(0, 0))
+
+
+def _process(job: tuple[float, int, float, int]) -> Served:
+    seconds, loops, wait_s, seed = job
+    return serve(time.monotonic() + seconds, loops=loops, wait_s=wait_s, seed=seed)
+
+
+def of_processes(workers: int, seconds: float, *, loops: int, wait_s: float, seed: int) -> Served:
+    """What processes do together."""
+    jobs = [(seconds, loops, wait_s, seed + at) for at in range(workers)]
+    with multiprocessing.Pool(workers) as pool:
+        pool.map(time.sleep, [0.2] * workers, chunksize=1)
+        return sum(pool.map(_process, jobs, chunksize=1), Served(0, 0))
+
+
+def turns(until: float) -> int:
+    """How often a thread spins until then, never letting go of the lock by itself."""
+    done = 0
+    while time.monotonic() < until:
+        spin(_LOOPS)
+        done += 1
     return done
 
 
-def of_threads(workers: int, seconds: float, *, loops: int, wait_s: float) -> float:
-    """Requests in a second of threads."""
-    counts: list[int] = []
+def handing_over_ns(seconds: float) -> int:
+    """From one thread's letting go of the lock to the other's working.
+
+    It is what is lost where two that never wait take turns, one turn each interval.
+    """
+    alone = turns(time.monotonic() + seconds)
     until = time.monotonic() + seconds
-    how = {"loops": loops, "wait_s": wait_s, "counts": counts}
-    threads = [
-        threading.Thread(target=serve, args=(until,), kwargs={**how, "seed": seed})
-        for seed in range(workers)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    return sum(counts) / seconds
-
-
-def _process(job: tuple[float, int, float, int]) -> int:
-    seconds, loops, wait_s, seed = job
-    until = time.monotonic() + seconds
-    return serve(until, loops=loops, wait_s=wait_s, counts=None, seed=seed)
-
-
-def of_processes(workers: int, seconds: float, *, loops: int, wait_s: float) -> float:
-    """Requests in a second of processes."""
-    jobs = [(seconds, loops, wait_s, seed) for seed in range(workers)]
-    with multiprocessing.Pool(workers) as pool:
-        pool.map(time.sleep, [0.2] * workers, chunksize=1)
-        return sum(pool.map(_process, jobs, chunksize=1)) / seconds
-
-
-def alone_ns(once: Callable[[], object], times: int = 20) -> int:
-    """The least time of some tries."""
-    best = 2**62
-    for _ in range(times):
-        begin = time.perf_counter_ns()
-        once()
-        best = min(best, time.perf_counter_ns() - begin)
-    return best
+    with ThreadPoolExecutor(2) as pool:
+        both = sum(job.result() for job in [pool.submit(turns, until) for _ in range(2)])
+    return max(0, int(sys.getswitchinterval() * 1e9 * (1 - both / alone)))
 
 
 def main() -> None:
     """Measure and predict."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a turn")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--wait", type=float, default=1.0, help="of waiting, to one of work")
     options = parser.parse_args()
-    per_loop = alone_ns(lambda: spin(_LOOPS * 50)) / (_LOOPS * 50)
-    loops = int(5e6 / per_loop)  # 5 ms: the interval after which the interpreter lets go
-    wait_s = options.wait * loops * per_loop * 1e-9
-    extra = alone_ns(lambda: time.sleep(1e-4)) * 1e-9 - 1e-4
-    locked, waiting = int(loops * per_loop), int((wait_s + extra) * 1e9)
-    cores = multiprocessing.cpu_count()
-    found = lock_throughput(locked, 0, waiting, num_cores=cores, workers=options.workers)
-    for row in found.rows:
-        how = {"loops": loops, "wait_s": wait_s}
-        threads = of_threads(row.num_workers, options.seconds, **how)
-        processes = of_processes(row.num_workers, options.seconds, **how)
-        print(
-            f"{row.num_workers} workers: threads {threads:.1f}/s, predicted {row.threads_low:.1f} "
-            f"({row.threads_low / threads - 1:+.1%}), at most {row.threads_high:.1f}; processes "
-            f"{processes:.1f}/s, predicted {row.processes:.1f} "
-            f"({row.processes / processes - 1:+.1%})"
+    begin = time.thread_time_ns()
+    spin(_LOOPS * 100)
+    per_loop = (time.thread_time_ns() - begin) / (_LOOPS * 100)
+    loops = int(sys.getswitchinterval() * 1e9 / per_loop)
+    how: dict[str, Any] = {"loops": loops, "wait_s": options.wait * loops * per_loop * 1e-9}
+    cores = len(os.sched_getaffinity(0))
+    for workers in options.workers:
+        ratios: dict[str, list[float]] = {"threads": [], "processes": [], "one by the other": []}
+        for turn in range(options.turns):
+            seeds = {"seed": 1000 * turn, **how}
+            alone = of_threads(1, options.seconds, **seeds)
+            threads = of_threads(workers, options.seconds, **seeds)
+            processes = of_processes(workers, options.seconds, **seeds)
+            locked_ns = alone.work_ns // alone.requests
+            whole_ns = int(options.seconds * 1e9) // alone.requests
+            [row] = lock_throughput(
+                locked_ns,
+                0,
+                max(0, whole_ns - locked_ns),
+                num_cores=cores,
+                workers=[workers],
+                handing_over_ns=handing_over_ns(options.seconds / 4),
+            ).rows
+            by_threads = row.threads_low * options.seconds / threads.requests
+            by_processes = row.processes * options.seconds / processes.requests
+            ratios["threads"].append(by_threads - 1)
+            ratios["processes"].append(by_processes - 1)
+            ratios["one by the other"].append(by_threads / by_processes - 1)
+        told = "; ".join(
+            f"{kind} {statistics.median(found):+.1%} ({min(found):+.1%} to {max(found):+.1%})"
+            for kind, found in ratios.items()
         )
+        print(f"{workers} workers, predicted beside measured, median of {options.turns}: {told}")
 
 
 if __name__ == "__main__":

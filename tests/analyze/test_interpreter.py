@@ -61,6 +61,23 @@ def test_more_workers_do_no_less_and_processes_no_less_than_threads(
     assert found[0].threads_low == pytest.approx(alone, rel=1e-12)
 
 
+@given(times, times, st.integers(0, 10**6), st.integers(1, 16))
+def test_handing_over_costs_threads_that_meet_and_nobody_else(
+    locked: int, waiting: int, handing: int, workers: int
+) -> None:
+    if not locked + waiting:
+        return
+    (plain,) = lock_throughput(locked, 0, waiting, workers=[workers]).rows
+    (dear,) = lock_throughput(locked, 0, waiting, workers=[workers], handing_over_ns=handing).rows
+
+    assert dear.threads_low <= plain.threads_low * (1 + 1e-12)
+    assert (dear.threads_high, dear.processes) == (plain.threads_high, plain.processes)
+    if workers == 1:
+        assert dear.threads_low == plain.threads_low
+    # All at the lock, each time handed over: no request takes less than work and what that takes.
+    assert dear.threads_low >= 1 / (locked + handing + waiting) * NS_PER_S * (1 - 1e-12)
+
+
 def test_a_step_s_time_between_native_calls_is_under_the_lock() -> None:
     build = GraphBuilder()
     last: list[int] = []

@@ -138,6 +138,7 @@ def lock_throughput(
     *,
     num_cores: int = 8,
     workers: Sequence[int] = (1, 2, 4, 8, 16),
+    handing_over_ns: int = 0,
 ) -> InterpreterLock:
     """Requests in a second by workers, in closed form.
 
@@ -147,12 +148,15 @@ def lock_throughput(
         waiting_ns: that it needs neither.
         num_cores: of the host.
         workers: how many do requests at once.
+        handing_over_ns: from one thread's letting go of the lock to the next one's working, which
+            a request that finds another at the lock waits more.
 
     Raises:
         GraphError: if a time or a number is none.
     """
     busy, whole = locked_ns + native_ns, locked_ns + native_ns + waiting_ns
-    if min(locked_ns, native_ns, waiting_ns) < 0 or not whole or min((*workers, num_cores)) < 1:
+    least = min(locked_ns, native_ns, waiting_ns, handing_over_ns)
+    if least < 0 or not whole or min((*workers, num_cores)) < 1:
         raise GraphError(
             f"no requests of {locked_ns} ns under the lock, {native_ns} ns beside it and "
             f"{waiting_ns} ns of waiting on {num_cores} cores: expected times from 0, some of them "
@@ -165,17 +169,21 @@ def lock_throughput(
     rows = []
     for count in workers:
         high = min(even(count), 1 / locked_ns if locked_ns else np.inf)
-        low = min(_in_line(count, locked_ns, whole - locked_ns), high)
+        in_line = _in_line(count, locked_ns, whole - locked_ns, handing_over_ns=handing_over_ns)
+        low = min(in_line, high)
         rates = (low, high, even(count), even(count, FREE_THREADED))
         rows.append(LockRow(count, *(rate * NS_PER_S for rate in rates)))
     return InterpreterLock(locked_ns, native_ns, waiting_ns, num_cores, tuple(rows))
 
 
-def _in_line(count: int, locked_ns: float, beside_ns: float) -> float:
+def _in_line(
+    count: int, locked_ns: float, beside_ns: float, *, handing_over_ns: float = 0.0
+) -> float:
     """Requests in a ns of one lock that threads meet at by chance, by mean value analysis."""
     at_lock, rate = 0.0, 0.0
     for threads in range(1, count + 1):
-        there = locked_ns * (1 + at_lock)
+        held = locked_ns + handing_over_ns * min(at_lock, 1.0)
+        there = held * (1 + at_lock)
         rate = threads / (there + beside_ns)
         at_lock = rate * there
     return rate
