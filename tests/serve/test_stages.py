@@ -13,6 +13,7 @@ from foretrace.machine import load_machine
 from foretrace.serve import (
     GeneratorWork,
     ServingStage,
+    generator_ends,
     generator_work,
     recommender_stages,
     requests_named,
@@ -187,7 +188,8 @@ def test_a_loop_takes_its_passes() -> None:
     )
     one = generator_work(load_model("stable-diffusion-1.5"), load_machine("dgx-a100"), batch=2)
 
-    assert found.stages[0].one_ms == pytest.approx(20 * one.ns / 1e6)
+    once = sum(end.ms for end in found.ends)
+    assert found.stages[0].one_ms == pytest.approx(20 * one.ns / 1e6 + once)
     assert found.stages[0].copies == 8
 
 
@@ -202,3 +204,55 @@ def test_larger_batches_of_large_heads_take_no_more_each() -> None:
 def test_attention_of_no_known_kind_is_a_sentence() -> None:
     with pytest.raises(WorkloadError, match="'paged': expected flash or plain"):
         generator_work(load_model("flux.1-dev"), load_machine("dgx-h100"), attention="paged")
+
+
+CLIP_L, CLIP_L_PROJECTED, CLIP_G = 123_060_480, 123_650_304, 694_659_840
+CLIP_H, T5_XXL = 340_387_840, 4_762_310_656
+PIXELS_OF_4, PIXELS_OF_16 = 49_490_199, 49_545_475  # decoders alone, of 83.65 and 83.82 million
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [  # of the published weights
+        ("stable-diffusion-1.5", [CLIP_L, PIXELS_OF_4]),
+        ("stable-diffusion-xl", [CLIP_L, CLIP_G, PIXELS_OF_4]),
+        ("stable-diffusion-3-medium", [CLIP_L_PROJECTED, CLIP_G, T5_XXL, PIXELS_OF_16]),
+        ("flux.1-dev", [CLIP_L, T5_XXL, PIXELS_OF_16]),
+        ("modelscope-video", [CLIP_H, PIXELS_OF_4]),
+    ],
+)
+def test_texts_are_read_and_pixels_made_by_networks_of_the_published_size(
+    name: str, parameters: list[int]
+) -> None:
+    found = generator_ends(load_model(name), load_machine("dgx-a100"))
+
+    assert [one.parameters for one in found] == parameters
+    assert all(one.ms > 0 for one in found)
+
+
+def test_what_is_done_once_for_a_picture_weighs_more_in_short_loops() -> None:
+    model, machine = load_model("stable-diffusion-1.5"), load_machine("dgx-a100")
+    few, many = (
+        ft.serve_staged(model, requests=LAW, machine=machine, batch=1, denoising_steps=steps)
+        for steps in (4, 50)
+    )
+    once = sum(one.ms for one in few.ends)
+    a_pass = generator_work(model, machine, batch=2).ns / 1e6
+
+    assert few.stages[0].one_ms == pytest.approx(4 * a_pass + once, rel=1e-6)
+    assert many.stages[0].one_ms == pytest.approx(50 * a_pass + once, rel=1e-6)
+    text, pixels = few.ends
+    assert text.ms < 0.1 * pixels.ms  # 154 tokens beside a quarter of a million pixels
+    assert few.memory[0][1] == 2 * (859_520_964 + text.parameters + pixels.parameters)
+    assert not any("not counted" in note for note in few.notes)
+
+
+def test_a_clip_has_each_frames_pixels_made() -> None:
+    machine = load_machine("dgx-a100")
+    picture, clip = (
+        generator_ends(load_model(name), machine)[-1]
+        for name in ("stable-diffusion-1.5", "modelscope-video")
+    )
+
+    # 16 frames of a quarter of the area; attention of a sixteenth of the pairs.
+    assert 3 < clip.ms / picture.ms < 4.2

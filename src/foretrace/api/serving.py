@@ -25,6 +25,7 @@ from foretrace.serve import (
     StepCalibration,
     deployment,
     engine_of,
+    generator_ends,
     generator_stages,
     generator_work,
     knee_of,
@@ -192,6 +193,7 @@ def serve_staged(
             notes=("the host's own work on a request is not known and not counted",),
         )
     work = generator_work(model, machine, attention=attention)
+    ends = generator_ends(model, machine, attention=attention)
     return staged_serving(
         found,
         generator_stages(
@@ -203,8 +205,9 @@ def serve_staged(
         target=target,
         work=work.shares,
         positions=work.positions,
+        ends=ends,
         memory=(
-            ("weights", 2 * work.num_parameters),
+            ("weights", 2 * (work.num_parameters + sum(one.parameters for one in ends))),
             ("largest scores, where they are written", work.scores_bytes),
         ),
         notes=(
@@ -213,7 +216,7 @@ def serve_staged(
                 if isinstance(model, Transformer) and model.picture_tokens
                 else []
             ),
-            "encoding the text and decoding the latents are not counted",
+            *([] if ends else ["encoding the text and decoding the latents are not counted"]),
         ),
     )
 

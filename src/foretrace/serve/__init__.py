@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from foretrace.serve.named_gpus import chip_of as chip_of
     from foretrace.serve.named_gpus import machine_of as machine_of
     from foretrace.serve.of_generator import GeneratorWork as GeneratorWork
+    from foretrace.serve.of_generator import PictureEnd as PictureEnd
+    from foretrace.serve.of_generator import generator_ends as generator_ends
     from foretrace.serve.of_generator import generator_stages as generator_stages
     from foretrace.serve.of_generator import generator_work as generator_work
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foretrace.answer import Plain
-from foretrace.base import WorkloadError
+from foretrace.base import NS_PER_MS, WorkloadError
 from foretrace.cost import FittedKernels, Operation, operation_of
 from foretrace.machine import Machine
 from foretrace.operators import OperatorClass, operator_class
@@ -33,6 +33,8 @@ from foretrace.workload import (
     Scores,
     Transformer,
     blocks_of_model,
+    blocks_of_pixels,
+    blocks_of_text,
 )
 
 _HALF, _BYTES = "fp16", 2
@@ -71,6 +73,15 @@ class PassPositions(Plain):
 
 
 @dataclass(frozen=True)
+class PictureEnd(Plain):
+    """What is done once for a picture: its text is read, or its latents become pixels."""
+
+    part: str
+    parameters: int
+    ms: float  # of one picture or clip
+
+
+@dataclass(frozen=True)
 class GeneratorWork:
     """A pass of the network over one batch."""
 
@@ -106,13 +117,7 @@ def generator_work(
             f"{model.name} makes tokens one after the other, not pictures in a loop: serve it with "
             "an engine's settings (--engine)"
         )
-    plan = Plan(
-        micro_batch=batch,
-        global_batch=batch,
-        sequence=1 if patches is None else patches.num_tokens,
-        implementation=Implementation(attention=attention),
-        precision=Precision(products=_HALF, activations=_HALF, parameters=_HALF),
-    )
+    plan = _plan(model, batch, attention)
     blocks = blocks_of_model(model, plan)
     kernels = FittedKernels(machine.chip)
     parts = [one for one in (blocks.embedding, *blocks.layers, blocks.head) if one is not None]
@@ -128,6 +133,17 @@ def generator_work(
     if isinstance(model, Transformer) and makes_tokens:
         costed += _attention_of_tokens(model, kernels, plan)
     return _work(costed, sum(one.parameters.dense for one in parts))
+
+
+def _plan(model: Model, batch: int, attention: str) -> Plan:
+    patches = model.patches if isinstance(model, Transformer) else None
+    return Plan(
+        micro_batch=batch,
+        global_batch=batch,
+        sequence=1 if patches is None else patches.num_tokens,
+        implementation=Implementation(attention=attention),
+        precision=Precision(products=_HALF, activations=_HALF, parameters=_HALF),
+    )
 
 
 @dataclass(frozen=True)
@@ -188,6 +204,46 @@ def _work(parts: Sequence[Sequence[_Costed]], num_parameters: int) -> GeneratorW
     )
 
 
+def generator_ends(
+    model: Model,
+    machine: Machine,
+    *,
+    batch: int = 1,
+    is_guided: bool = True,
+    attention: str = "flash",
+) -> tuple[PictureEnd, ...]:
+    """What comes before the loop and behind it; nothing of models whose files do not say.
+
+    Args:
+        model: as in `generator_work`.
+        machine: so too.
+        batch: pictures or clips at once.
+        is_guided: two texts are read for each, of which one is empty.
+        attention: so too.
+    """
+    if not isinstance(model, Diffusion):
+        return ()
+    kernels = FittedKernels(machine.chip)
+    texts = _plan(model, batch * (1 + _has_both(model, is_guided=is_guided)), attention)
+    parts = (
+        *blocks_of_text(model, texts),
+        *blocks_of_pixels(model, _plan(model, batch, attention)),
+    )
+    return tuple(
+        PictureEnd(
+            name,
+            passes.parameters.dense,
+            sum(one.ns for one in _costed(kernels, list(_operators(passes)))) / batch / NS_PER_MS,
+        )
+        for name, passes in parts
+    )
+
+
+def _has_both(model: Model, *, is_guided: bool) -> bool:
+    """Whether each pass works with the text and without: not where the network is told."""
+    return is_guided and not (isinstance(model, DiT) and model.has_guidance)
+
+
 def generator_stages(
     model: Model,
     machine: Machine,
@@ -197,7 +253,7 @@ def generator_stages(
     is_guided: bool = True,
     attention: str = "flash",
 ) -> tuple[ServingStage, ...]:
-    """The denoising loop on every GPU of a machine, each a copy that works on a batch of its own.
+    """The text, the loop and the pixels on every GPU of a machine, each a copy with its own batch.
 
     Args:
         model: as in `generator_work`.
@@ -211,7 +267,7 @@ def generator_stages(
     Raises:
         WorkloadError: as `generator_work`.
     """
-    is_guided = is_guided and not (isinstance(model, DiT) and model.has_guidance)
+    is_guided = _has_both(model, is_guided=is_guided)
     is_denoised = not isinstance(model, Transformer) or not model.picture_tokens
     if isinstance(model, Transformer) and model.picture_tokens:
         steps = model.picture_tokens
@@ -220,7 +276,18 @@ def generator_stages(
         generator_work(model, machine, batch=size * (1 + is_guided), attention=attention).ns
         for size in sizes
     ]
-    times = batch_times(sizes, [steps * ns for ns in passes])
+    ends = [
+        sum(
+            one.ms
+            for one in generator_ends(
+                model, machine, batch=size, is_guided=is_guided, attention=attention
+            )
+        )
+        * size
+        * NS_PER_MS
+        for size in sizes
+    ]
+    times = batch_times(sizes, [steps * ns + end for ns, end in zip(passes, ends, strict=True)])
     where = machine.chip.name if machine.num_ranks == 1 else f"{machine.num_ranks} GPUs"
     return (
         ServingStage("denoising" if is_denoised else "tokens", where, machine.num_ranks, times),

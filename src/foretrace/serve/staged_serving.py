@@ -22,7 +22,7 @@ from foretrace.answer import (
     percent_text,
 )
 from foretrace.base import NS_PER_MS, NS_PER_S
-from foretrace.serve.of_generator import PassPositions, WorkShare
+from foretrace.serve.of_generator import PassPositions, PictureEnd, WorkShare
 from foretrace.serve.requests import Requests
 from foretrace.serve.serving import LatencySpread, ServiceTarget, latency_table
 from foretrace.serve.stages import ServingStage, StagedRun, sizes_up_to, staged_run
@@ -72,6 +72,7 @@ class StagedServing(Answer):
     batches: tuple[BatchPoint, ...]
     work: tuple[WorkShare, ...]  # of one pass of a generator's network
     positions: tuple[PassPositions, ...]  # so too
+    ends: tuple[PictureEnd, ...]  # what a generator does once for a picture
     memory: tuple[tuple[str, int], ...]  # bytes, by what they are
     notes: tuple[str, ...]
 
@@ -107,6 +108,8 @@ class StagedServing(Answer):
         ]
         if self.work:
             tables += [self._work(), self._positions()]
+        if self.ends:
+            tables.append(self._ends())
         return (Facts(tuple(facts)), *tables, Sentences.of("to know", self.notes))
 
     def _stages(self) -> Table:
@@ -152,6 +155,16 @@ class StagedServing(Answer):
             title="one pass of the network",
         )
 
+    def _ends(self) -> Table:
+        return Table.of(
+            "ends",
+            self.ends,
+            Column("part", "part", Unit.WORD),
+            Column("parameters", "parameters", Unit.COUNT),
+            Column("ms", "ms", Unit.NUMBER),
+            title="once for a picture, before the loop and behind it",
+        )
+
     def _positions(self) -> Table:
         return Table.of(
             "positions",
@@ -181,6 +194,7 @@ def staged_serving(
     target: ServiceTarget | None = None,
     work: tuple[WorkShare, ...] = (),
     positions: tuple[PassPositions, ...] = (),
+    ends: tuple[PictureEnd, ...] = (),
     memory: tuple[tuple[str, int], ...] = (),
     notes: tuple[str, ...] = (),
 ) -> StagedServing:
@@ -195,6 +209,7 @@ def staged_serving(
         target: what requests are promised; their latency counts.
         work: of a pass of a generator's network.
         positions: so too.
+        ends: what it does once for a picture.
         memory: bytes by what they are.
         notes: what to know.
 
@@ -251,6 +266,7 @@ def staged_serving(
         ),
         work=work,
         positions=positions,
+        ends=ends,
         memory=memory,
         notes=notes,
     )

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.of_model import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.of_model import plan_of_blocks as plan_of_blocks
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
+    from foretrace.workload.blocks.picture_ends import blocks_of_pixels as blocks_of_pixels
+    from foretrace.workload.blocks.picture_ends import blocks_of_text as blocks_of_text
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
     from foretrace.workload.blocks.recommender_networks import Networks as Networks
     from foretrace.workload.blocks.setting import Setting as Setting

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.workload.models.entries import Entry
+from foretrace.workload.models.picture_ends import PictureEnds
 from foretrace.workload.models.published import Published
 
 _KERNEL = 9  # weights of a 3 x 3 convolution, per pair of channels
@@ -68,6 +69,7 @@ class Diffusion:
     height: int  # of the latent
     width: int
     frames: int  # of a clip; 1: an image
+    ends: PictureEnds  # before the loop and behind it
     published: Published
     entries: tuple[Entry, ...]
     parent: str

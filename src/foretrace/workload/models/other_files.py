@@ -8,6 +8,7 @@ from foretrace.base import Document
 from foretrace.workload.models.diffusion import DenoisingUNet, DiT
 from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
+from foretrace.workload.models.picture_ends import PIXEL_FIELDS, TEXT_FIELDS, read_ends
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 
@@ -152,9 +153,10 @@ def read_diffusion(document: Document) -> DenoisingUNet | DiT:
     Raises:
         WorkloadError: if the file is wrong.
     """
+    ends = {"text": TEXT_FIELDS, "pixels": PIXEL_FIELDS}
     if "patched" in document.table:
-        return _read_patched(ModelFile(document, {"patched": PATCHED_FIELDS}))
-    file = ModelFile(document, {"unet": UNET_FIELDS})
+        return _read_patched(ModelFile(document, {"patched": PATCHED_FIELDS, **ends}))
+    file = ModelFile(document, {"unet": UNET_FIELDS, **ends})
     found = file["unet"]
     levels, attention = found.counts("channels"), found.counts("attention")
     if len(levels) != len(attention):
@@ -198,11 +200,16 @@ def _read_patched(file: ModelFile) -> DiT:
 def _latent(file: ModelFile, found: Entries) -> dict[str, Any]:
     """What every diffusion network states."""
     document = file.document
+    try:
+        ends = read_ends(file["text"], file["pixels"], found.count("in_channels"))
+    except ValueError as err:
+        raise file.refused(str(err)) from err
     counts = ("in_channels", "out_channels", "head_size", "text_width", "text_tokens")
     return {
         **{key: found.count(key) for key in (*counts, "height", "width")},
         "num_heads": found.count("heads"),
         "frames": found.count("frames", 1),
+        "ends": ends,
         "name": document.name,
         "title": file.title,
         "published": file.published,
