@@ -22,9 +22,8 @@ from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import software_costs, unit_programs
 from foretrace.machine import load_machine, with_hosts
 from foretrace.search import Limits, SearchOptions, SpaceLimits, StepBound, plan_space, searched
-from foretrace.search.table_annealing import annealed
+from foretrace.search.table_annealing import annealed_families
 from foretrace.search.table_floor import TableFloor, table_floor
-from foretrace.search.table_starts import start
 from foretrace.workload import (
     MemoryTier,
     PlanDraft,
@@ -128,7 +127,8 @@ def tables() -> None:
         account = accounted(*large(seed, 8), MemoryTier.HBM, MemoryTier.HOST)
         begin_s = time.process_time()
         floor = cast("TableFloor", table_floor(account))
-        placement = annealed(start(account, floor)[1], time.monotonic() + _TABLES_S)
+        found = annealed_families(account, time.monotonic() + _TABLES_S)
+        placement = min((one for _, one in found), key=lambda one: one.value_ns)
         took_s = time.process_time() - begin_s
         if placement.value_ns > (1 + _NEAR) * floor.least_ns:
             floor = cast("TableFloor", table_floor(account, whole_s=_WHOLE_S))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from foretrace.cost.constants import ELSEWHERE, Constants, Fit, constants_for, s
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests, Source
 from foretrace.cost.network.costs import collective_costs
+from foretrace.cost.network.span import GroupSpans
 from foretrace.machine import Chip, Machine, load_chip
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 
@@ -79,13 +81,19 @@ class FittedCosts:
     kernels: tuple[Constants, ...] | None = None  # in place of those of its chip
     collectives: tuple[Constants, ...] | None = None
 
+    @cached_property
+    def _spans(self) -> GroupSpans:
+        return GroupSpans(self.machine)
+
     def kernel_costs(self, requests: KernelRequests) -> Costs:
         """As `FittedKernels.kernel_costs`."""
         return FittedKernels(self.machine.chip, self.kernels).kernel_costs(requests)
 
     def collective_costs(self, requests: CollectiveRequests) -> Costs:
         """As `foretrace.cost.collective_costs`."""
-        return collective_costs(requests, self.machine, constants=self.collectives)
+        return collective_costs(
+            requests, self.machine, constants=self.collectives, spans=self._spans
+        )
 
 
 _PRODUCTS = "gemm"

@@ -12,9 +12,10 @@ from foretrace.base import Float64s, Int64s, njit
 PIECES, HOST, EVERYWHERE = 0, 1, 2
 
 _NOTHING = 0.5  # numbers and ns below are rounding of sums
-# Of what is drawn: below the first a table and another change ranks, below the second a table moves
-# by the way that it has, below the third by any way to any ranks, above it takes another way there.
-_EXCHANGED, _MOVED, _ANYWHERE = 0.4, 0.7, 0.85
+# Of what is drawn: below the first a table and another change ranks, below the second also ways,
+# below the third a table moves by the way that it has, below the fourth by any way to any ranks,
+# above it takes another way there.
+_RANKS, _EXCHANGED, _MOVED, _ANYWHERE = 0.25, 0.5, 0.75, 0.9
 
 
 @njit
@@ -80,6 +81,8 @@ def anneal(
     first_way: Int64s,
     ways: Int64s,
     way_copied: Float64s,
+    alike: Int64s,
+    way_of: Int64s,
     rows: Float64s,
     starts: Float64s,
     slopes: Float64s,
@@ -100,7 +103,8 @@ def anneal(
 
     In: temperature of the first move and its factor from one to the next; `first_way` int64[tables
     + 1]; `ways` int64[ways, 3]: first row, number of pieces or ranks, kind; `way_copied`
-    float64[ways], numbers; `rows` float64[rows, resources];
+    float64[ways], numbers; `alike` int64[ways], the same for ways that differ in the table alone;
+    `way_of` int64[tables, alike], a table's way of each, -1; `rows` float64[rows, resources];
     `starts`, `slopes` float64[timed resources + 1], the last of copies; `room` float64[tiers].
     Scratch: `order` int64[ranks], any order; `kept` float64 as loads.
     Out: `loads` float64[ranks, resources], `chosen` int64[tables] way of each, `ranks`
@@ -119,16 +123,22 @@ def anneal(
         new, other = old, -1
         kept[:] = loads
         copied = state[0]
+        other_new = -1
         if kind < _EXCHANGED and ways[old, 2] == PIECES and ways[old, 1] == 1:
             other = int(rng.random() * num_tables)
-            way = chosen[other]
+            way = other_new = chosen[other]
             one, two = ranks[table, 0], ranks[other, 0]
-            if ways[way, 2] != PIECES or ways[way, 1] != 1 or one == two:
+            if ways[way, 2] != PIECES or ways[way, 1] != 1:
+                continue
+            if kind >= _RANKS:
+                new, other_new = way_of[table, alike[way]], way_of[other, alike[old]]
+            if new < 0 or other_new < 0 or (one == two and new == old):
                 continue
             for resource in range(loads.shape[1]):
-                change = rows[ways[way, 0], resource] - rows[ways[old, 0], resource]
-                loads[one, resource] += change
-                loads[two, resource] -= change
+                loads[one, resource] += (
+                    rows[ways[other_new, 0], resource] - rows[ways[old, 0], resource]
+                )
+                loads[two, resource] += rows[ways[new, 0], resource] - rows[ways[way, 0], resource]
         else:
             if kind >= _MOVED:
                 count = first_way[table + 1] - first_way[table]
@@ -154,6 +164,7 @@ def anneal(
         state[0], state[1] = copied, energy
         if other >= 0:
             ranks[table, 0], ranks[other, 0] = ranks[other, 0], ranks[table, 0]
+            chosen[table], chosen[other] = new, other_new
         else:
             chosen[table] = new
             ranks[table] = ranks[spare]

@@ -25,6 +25,7 @@ class Alone(Plain):
     best: Looked
     num_plans: int
     default_ns: int
+    is_cut: bool = False  # time was over before the best of them was known
 
     @property
     def gain_share(self) -> float:
@@ -34,7 +35,8 @@ class Alone(Plain):
     @property
     def words(self) -> str:
         """Where its ranks stand, what they do when, and how they exchange."""
-        return ", ".join((self.best.summary, *self.best.placement_words))
+        cut = ("the best by when time was over",) if self.is_cut else ()
+        return ", ".join((self.best.summary, *self.best.placement_words, *cut))
 
 
 def _freed(default: Row, columns: Mapping[int, Row]) -> dict[str, list[int]]:
@@ -50,9 +52,21 @@ def _freed(default: Row, columns: Mapping[int, Row]) -> dict[str, list[int]]:
     return found if found[_NONE] else {}
 
 
+@dataclass(frozen=True)
+class Freed:
+    """Plans of one dimension that were looked at."""
+
+    plans: Sequence[int]  # the default first
+    is_cut: bool  # time was over before the best of them was known
+
+
 def freed_in_turn(
-    default: Row, columns: Mapping[int, Row], look: Callable[[Sequence[int]], int]
-) -> dict[str, list[int]]:
+    default: Row,
+    columns: Mapping[int, Row],
+    look: Callable[[Sequence[int]], tuple[int, bool]],
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+) -> dict[str, Freed]:
     """Plans that are as by default but for one dimension, all of them looked at; then all plans.
 
     From the best of all, one dimension after the other is freed until none makes it better: where
@@ -61,34 +75,40 @@ def freed_in_turn(
     Args:
         default: columns of the plan that is one.
         columns: of every plan of the space.
-        look: simulates the best of some plans, and says which is the best of all so far.
+        look: simulates the best of some plans, and says which is the best of all so far, and
+            whether time was over before.
+        is_over: whether there is no time to look at another dimension.
     """
     freed = _freed(default, columns)
     if not freed:
         return {}
-    for plans in (*freed.values(), list(columns)):
-        best = look(plans)
+    found = {}
+    for name, plans in {**freed, _JOINT: list(columns)}.items():
+        if name in {_NONE, _JOINT} or not is_over():
+            best, is_cut = look(plans)
+            found[name] = Freed(plans, is_cut)
     seen = set[int]()
-    while best not in seen:
+    while best not in seen and not is_over():
         seen.add(best)
         for plans in _freed(columns[best], columns).values():
-            best = look(plans)
-    return {**freed, _JOINT: list(columns)}
+            best = best if is_over() else look(plans)[0]
+    return found
 
 
-def best_alone(freed: Mapping[str, Sequence[int]], looked: Sequence[Looked]) -> tuple[Alone, ...]:
+def best_alone(freed: Mapping[str, Freed], looked: Sequence[Looked]) -> tuple[Alone, ...]:
     """The best of each dimension, of plans that were simulated kernel by kernel.
 
     Args:
-        freed: plans of each, the default first.
+        freed: those looked at.
         looked: those simulated, the best first.
     """
     found: list[Alone] = []
-    for name, plans in freed.items():
-        own = set(plans)
-        best = next((one for one in looked if one.number in own), None)
+    for name, one in freed.items():
+        own = set(one.plans)
+        best = next((each for each in looked if each.number in own), None)
         if best is not None and (found or name == _NONE):
-            found.append(Alone(name, best, len(plans), (found[0].best if found else best).step_ns))
+            default_ns = (found[0].best if found else best).step_ns
+            found.append(Alone(name, best, len(own), default_ns, is_cut=one.is_cut))
     return tuple(found)
 
 

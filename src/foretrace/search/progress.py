@@ -31,21 +31,41 @@ class Progress:
 class Limits:
     """When a search stops."""
 
-    time_s: float | None = 120.0  # `None`: it has time
+    # Of all objectives and dimensions together; `None`: it has time.
+    time_s: float | None = 120.0
     gap: float = 0.01  # share of the best step that may be left to gain
 
 
 class SearchClock:
-    """How long a search has been at it."""
+    """How long a search has been at it, and whether the time of one of its parts is over."""
 
-    def __init__(self, limits: Limits) -> None:
-        """Start now."""
-        self._begin_s = time.monotonic()
+    def __init__(self, limits: Limits, *, whole: SearchClock | None = None) -> None:
+        """Start now.
+
+        Args:
+            limits: of what starts.
+            whole: the search that it is a part of; itself if left out.
+        """
+        self._from_s = time.monotonic()
+        self._begin_s: float = whole._begin_s if whole else self._from_s
         self._limit_s = limits.time_s
+
+    def part(self, share: float, *, most_s: float | None = None) -> SearchClock:
+        """The clock of a part that starts now.
+
+        Args:
+            share: of the time that is left.
+            most_s: seconds that it has at most; as many as that share is, if left out.
+        """
+        left_s = None
+        if self._limit_s is not None:
+            left_s = share * max(self._limit_s - (time.monotonic() - self._from_s), 0.0)
+        stated = [one for one in (left_s, most_s) if one is not None]
+        return SearchClock(Limits(time_s=min(stated, default=None)), whole=self)
 
     @property
     def spent_s(self) -> float:
-        """Seconds so far."""
+        """Seconds since the search began."""
         return time.monotonic() - self._begin_s
 
     @property
@@ -55,4 +75,6 @@ class SearchClock:
 
     def is_past(self, share: float) -> bool:
         """Whether so much of the time is over."""
-        return self._limit_s is not None and self.spent_s >= share * self._limit_s
+        if self._limit_s is None:
+            return False
+        return time.monotonic() - self._from_s >= share * self._limit_s

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from foretrace.base import Mapper, NetworkUse, ScenarioError, SweepEngine, WorkloadError, mapped
@@ -22,7 +23,7 @@ from foretrace.cost import CostModel, Inflation, Remembered, Substituted, Substi
 from foretrace.estimate import software_costs, unshared
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
-from foretrace.search.alone import best_alone, freed_in_turn
+from foretrace.search.alone import Freed, best_alone, freed_in_turn
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, asked
@@ -150,7 +151,7 @@ class _Search:
     state: SearchState = field(init=False)
     listed: Listed = field(init=False)
     refused: dict[int, str] = field(init=False, default_factory=dict)  # when simulated
-    freed: dict[str, list[int]] = field(init=False, default_factory=dict)  # plans, by dimension
+    freed: dict[str, Freed] = field(init=False, default_factory=dict)  # by dimension
     kernels: dict[int, Looked] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -181,38 +182,42 @@ class _Search:
     def _found(self, clock: SearchClock) -> PlanSearch:
         history, stopped = list[SearchMoment](), Stopped.INTERRUPTED
         chosen, *worse = self.target.groups(self.plans, self.listed.peak_bytes)
+        of_alone = _ALONE if self.options.alone else 0
+        num_parts = 1 + len(self.target.also) + of_alone
+        own = clock if num_parts == 1 else clock.part(1 / num_parts)
         with suppress(KeyboardInterrupt):
-            stopped = self._best_first(chosen, clock, history)
+            stopped = self._best_first(chosen, own, history)
             while worse and stopped is Stopped.EXHAUSTED and not self._times(chosen):
                 chosen = worse.pop(0)
-                stopped = self._best_first(chosen, clock, history)
-            self._ends_of_front(clock)
+                stopped = self._best_first(chosen, own, history)
+            took_s = own.spent_s
+            self._ends_of_front(clock, took_s, of_alone)
             if self.options.alone:
-                self._each_alone(chosen, clock)
+                self._each_alone(chosen, clock.part(1.0, most_s=_ALONE * took_s))
         return self._answer(chosen, clock, stopped, tuple(history))
 
-    def _ends_of_front(self, clock: SearchClock) -> None:
+    def _ends_of_front(self, clock: SearchClock, took_s: float, of_others: int) -> None:
         """Look for the best by each of the other objectives too, as long as the first took."""
-        target, took_s = self.target, clock.spent_s
-        for at, objective in enumerate(target.also, 1):
+        target = self.target
+        for at, objective in enumerate(target.also):
             self.target = target.first(objective)
-            rest = SearchClock(Limits(time_s=took_s * (at + 1) - clock.spent_s))
+            rest = clock.part(1 / (len(target.also) - at + of_others), most_s=took_s)
             self._best_first(self.target.groups(self.plans, self.listed.peak_bytes)[0], rest, [])
         self.target = target
 
-    def _each_alone(self, chosen: Sequence[int], clock: SearchClock) -> None:
+    def _each_alone(self, chosen: Sequence[int], rest: SearchClock) -> None:
         """Look for the best of each dimension with all others as by default, and from the best."""
-        rest = SearchClock(Limits(time_s=_ALONE * clock.spent_s))
 
-        def look(plans: Sequence[int]) -> int:
-            self._best_first(plans, rest, [])
+        def look(plans: Sequence[int]) -> tuple[int, bool]:
+            stopped = self._best_first(plans, rest, [])
             self._closely(plans, rest)
-            return min(self.kernels.values(), key=self._order).number
+            return min(self.kernels.values(), key=self._order).number, stopped is Stopped.TIME
 
         default = self.beside or self.ground.assumed
         if default is not None:
             columns = {plan: columns_of(self.plans[plan]) for plan in chosen}
-            self.freed = freed_in_turn(columns_of(default), columns, look)
+            over = partial(rest.is_past, 1.0)
+            self.freed = freed_in_turn(columns_of(default), columns, look, is_over=over)
 
     def _listed(self, clock: SearchClock) -> Listed:
         total = sum(one.num_combinations for one in self.ground.spaces)

@@ -1,6 +1,7 @@
 """`annealed`: a placement of tables whose account is shorter, by simulated annealing.
 
-Tables move to other ranks and other ways, and change ranks with each other. What has no room costs
+Tables move to other ranks and other ways, and change ranks, or ranks and ways, with each other: so
+that one comes into a full memory as another leaves it. What has no room costs
 as much as it takes of the room, so that tables can pass through full ranks. Each cycle begins hot
 where the best one ended; the last placements are cold. The same numbers are drawn every time, so
 that nothing but a deadline makes two searches differ.
@@ -13,23 +14,28 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
 from foretrace.search._compiled import EVERYWHERE, HOST, PIECES, anneal
-from foretrace.search.table_account import TableAccount
+from foretrace.search.table_account import TableAccount, TableOption
+from foretrace.search.table_floor import table_floor
 from foretrace.search.table_moves import ChosenWay, DealtTables
+from foretrace.search.table_starts import start
 from foretrace.workload import TableScheme
 
+WORTH = 1.1  # of the least by the account: what is above is not looked at
 # Found on 4 of the 50 instances that bench/search_checks.py draws; of the account.
 _HOT, _COLD = 1e-3, 1e-5
 _EVENED = 0.03  # of the mean square of loads: what leads off plains
 _OVER = 1.0  # for as many bytes above the room as there is room
-_MOVES, _LEAST_MOVES = 1_500, 100  # of a table in a cycle; the least are made whatever the time
-_CYCLES = 80  # that find nothing better: then it ends
+_MOVES, _LEAST_MOVES = 5_000, 100  # of a table in a cycle; the least are made whatever the time
+_CYCLES = 4  # that find nothing better: then it ends
 _AFRESH = 3  # every so many cycles begin where the first did
+_NOTHING = -1
 _AT_ONCE = 8_192  # moves between two looks at the time
 _KINDS = {
     TableScheme.TABLE: PIECES,
@@ -58,6 +64,39 @@ def annealed(placement: DealtTables, deadline_s: float) -> DealtTables:
     return best
 
 
+def annealed_families(account: TableAccount, deadline_s: float) -> Iterator[tuple[str, DealtTables]]:
+    """The best placement of each family of schemes that has room, and how it began.
+
+    Families are sets of schemes, as every scheme costs launches and exchanges of its own, which no
+    single move saves. Those that may be best come first; one that nothing good can come of ends it.
+
+    Args:
+        account: of all schemes.
+        deadline_s: as in `annealed`.
+    """
+    accounts = [(own, account.of_schemes(own)) for own in _families(account)]
+    floors = [(floor, *own) for own in accounts if (floor := table_floor(own[1]))]
+    floors.sort(key=lambda one: one[0].least_ns)
+    least_ns = math.inf
+    for left, (floor, family, own) in zip(range(len(floors), 0, -1), floors, strict=True):
+        if floor.least_ns > WORTH * least_ns:
+            break
+        how, first = start(own, floor)
+        now_s = time.monotonic()
+        best = annealed(first, now_s + (deadline_s - now_s) / left)
+        if best.fits:
+            least_ns = min(least_ns, best.value_ns)
+            yield f"{', '.join(family)}, {how}", best
+
+
+def _families(account: TableAccount) -> Iterator[tuple[TableScheme, ...]]:
+    there = {one.option.scheme for own in account.options for one in own}
+    single = [scheme for scheme in TableScheme if scheme in there - {TableScheme.DATA}]
+    alone = [(scheme,) for scheme in single]
+    beside = [(*one, TableScheme.DATA) for one in alone if TableScheme.DATA in there]
+    yield from dict.fromkeys((*alone, *beside, tuple(one for one in TableScheme if one in there)))
+
+
 @dataclass(frozen=True)
 class _Ways:
     """An account as the loop reads it; ways of all tables in one row."""
@@ -65,6 +104,8 @@ class _Ways:
     first: Int64s  # int64[tables + 1]
     ways: Int64s  # int64[ways, 3]: first row, number of pieces or ranks, kind
     copied: Float64s  # float64[ways]
+    alike: Int64s  # int64[ways], the same for ways that differ in the table alone
+    way_of: Int64s  # int64[tables, alike], a table's way of each; NOTHING
     rows: Float64s  # float64[rows, resources]
 
     @classmethod
@@ -84,7 +125,14 @@ class _Ways:
             ways.append((row_of[id(one)], count, kind))
         first = np.cumsum([0, *(len(own) for own in account.options)])
         copied = np.array([one.copied for one in every], np.float64)
-        return cls(first, np.array(ways, np.int64), copied, np.concatenate(rows))
+        numbers: dict[TableOption, int] = {}
+        alike = np.array([numbers.setdefault(one.option, len(numbers)) for one in every])
+        way_of = np.full((len(account.options), len(numbers)), _NOTHING)
+        table = np.repeat(np.arange(len(account.options)), np.diff(first))
+        way_of[table, alike] = np.arange(len(every))
+        return cls(
+            first, np.array(ways, np.int64), copied, alike, way_of, rows=np.concatenate(rows)
+        )
 
 
 class _Cycles:
@@ -127,7 +175,7 @@ class _Cycles:
             cooling = (_COLD / _HOT) ** (1 / moves)
             anneal(
                 self._rng, now, hot * cooling**made, cooling, ways.first, ways.ways, ways.copied,
-                ways.rows, self._starts, self._slopes, self._room, room.ranks_per_host, _EVENED,
+                ways.alike, ways.way_of, ways.rows, self._starts, self._slopes, self._room, room.ranks_per_host, _EVENED,
                 _OVER * self._scale_ns, order, kept, loads, chosen, ranks, best_chosen, best_ranks,
                 state,
             )  # fmt: skip

@@ -23,10 +23,9 @@ from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.search.found_tables import Beside, TableSearch
 from foretrace.search.table_account import BYTES, TableAccount, TableRoom, table_account
-from foretrace.search.table_annealing import annealed
+from foretrace.search.table_annealing import WORTH, annealed, annealed_families
 from foretrace.search.table_floor import table_floor
 from foretrace.search.table_moves import DealtTables
-from foretrace.search.table_starts import start
 from foretrace.search.table_steps import PlacedStep, TableSteps, plan_with
 from foretrace.workload import (
     MemoryTier,
@@ -44,7 +43,6 @@ _RESERVED = 0.15
 _SHARE_OF_FLOOR, _SHARE_OF_STARTS = 0.2, 0.6  # of the time
 _ROUNDS = 3  # of weights by what the step waits for
 _MOST_MOVES = 64  # that are simulated at a time
-_WORTH = 1.1  # of the account: what is above is not looked at
 
 
 @dataclass(frozen=True)
@@ -143,20 +141,11 @@ class _TableSearch:
 
     def dealt(self) -> list[_Found]:
         """The best start of each family of schemes that has room; the shortest step first."""
-        accounts = [(own, self.account.of_schemes(own)) for own in self._families()]
-        floors = [(floor, *own) for own in accounts if (floor := table_floor(own[1]))]
-        floors.sort(key=lambda one: one[0].least_ns)
         end_s = self.begin_s + _SHARE_OF_STARTS * self.time_s
-        found: list[_Found] = []
-        for left, (floor, family, account) in zip(range(len(floors), 0, -1), floors, strict=True):
-            if found and floor.least_ns > _WORTH * min(one.placement.value_ns for one in found):
-                break
-            how, first = start(account, floor)
-            now_s = time.monotonic()
-            best = annealed(first, now_s + (end_s - now_s) / left)
-            if best.fits:
-                name = f"{', '.join(family)}, {how}"
-                found.append(_Found(best, self.steps.step(best.places()), name))
+        found = [
+            _Found(best, self.steps.step(best.places()), name)
+            for name, best in annealed_families(self.account, end_s)
+        ]
         return sorted(found, key=lambda one: one.step.step_ns)
 
     def with_rules(self, found: list[_Found], rules: Sequence[PlacedStep]) -> list[_Found]:
@@ -202,23 +191,13 @@ class _TableSearch:
     def _moves(self, placement: DealtTables) -> list[DealtTables]:
         """Placements a move away, those first that the account likes best."""
         found = []
-        limit = _WORTH * _score(placement)
+        limit = WORTH * _score(placement)
         for table in range(len(placement.chosen)):
             found += [
                 (score, table, one) for score, one in placement.scored_ways(table) if score <= limit
             ]
         found.sort(key=lambda each: each[0])
         return [placement.with_table(table, one) for _, table, one in found[:_MOST_MOVES]]
-
-    def _families(self) -> Iterator[tuple[TableScheme, ...]]:
-        """Sets of schemes to deal by: every scheme costs launches and exchanges of its own."""
-        there = {one.option.scheme for own in self.account.options for one in own}
-        single = [scheme for scheme in TableScheme if scheme in there - {TableScheme.DATA}]
-        alone = [(scheme,) for scheme in single]
-        beside = [(*one, TableScheme.DATA) for one in alone if TableScheme.DATA in there]
-        yield from dict.fromkeys(
-            (*alone, *beside, tuple(one for one in TableScheme if one in there))
-        )
 
 
 def _score(placement: DealtTables) -> float:

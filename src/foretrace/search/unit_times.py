@@ -7,6 +7,7 @@ ends. A chunk is the sum of these, so that plans of any depth are made of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,15 +25,12 @@ from foretrace.workload import (
     Plan,
     Transformer,
     blocks_of_model,
+    pass_fragments,
     plan_of_blocks,
-    unit_layout,
 )
 
-_WHOLE, _SPLIT = "1f1b", "zb-h1"  # schedules whose backward passes are whole, and taken apart
-_KINDS = {  # of units, in the order in which a stage comes to them first
-    _WHOLE: (Pass.FORWARD, Pass.BACKWARD),
-    _SPLIT: (Pass.FORWARD, Pass.INPUT, Pass.WEIGHT),
-}
+_WHOLE = (Pass.FORWARD, Pass.BACKWARD)
+_SPLIT = (Pass.INPUT, Pass.WEIGHT)  # of schedules that take backward passes apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +77,10 @@ class _Samples:
         split = tuple(len(run) for run in runs)
         return cls(blocks, replace(plan, pipeline=len(runs), layers_of_chunk=split), runs)
 
-    def fragments(self, schedule: str) -> Fragments:
-        """All passes of all runs, the first behind the embedding, the last before the head."""
+    def fragments(self, kinds: Sequence[Pass]) -> Fragments:
+        """Passes of all runs, the first behind the embedding, the last before the head."""
         layers = tuple(layer for run in self.runs for layer in run)
-        plan = replace(self.plan, schedule=schedule)
-        return unit_layout(replace(self.blocks, layers=layers), plan).fragments
+        return pass_fragments(replace(self.blocks, layers=layers), self.plan, kinds)
 
     def work(self, times: Int64s) -> MicrobatchWork:
         """What a rank does, from times of all runs; int64[runs, 3, kinds of passes]."""
@@ -111,7 +108,7 @@ class UnitClock:
         """Time nothing yet."""
         self._model, self._costs, self._inflation = model, costs, inflation
         self._samples: dict[Plan, _Samples] = {}
-        self._times: dict[tuple[Plan, str], Int64s] = {}
+        self._times: dict[tuple[Plan, tuple[Pass, ...]], Int64s] = {}
         self._works: dict[tuple[Plan, bool], MicrobatchWork] = {}
 
     @property
@@ -122,7 +119,7 @@ class UnitClock:
     def work(self, plan: Plan) -> MicrobatchWork:
         """What a rank does under a plan for a microbatch, timed."""
         key = _alike(plan)
-        is_split = plan.schedule in {_SPLIT, "dualpipe"} and plan.pipeline > 1
+        is_split = plan.schedule in {"zb-h1", "dualpipe"} and plan.pipeline > 1
         found = self._works.get((key, is_split))
         if found is None:
             if key not in self._samples:
@@ -133,23 +130,19 @@ class UnitClock:
             found = self._works[key, is_split] = self._samples[key].work(times)
         return found
 
-    def _timed_ns(self, key: Plan, schedule: str) -> Int64s:
-        """Times of the schedule's own passes of all runs; int64[runs, 3, kinds of passes]."""
-        known = self._times.get((key, schedule))
+    def _timed_ns(self, key: Plan, kinds: tuple[Pass, ...]) -> Int64s:
+        """Times of some passes of all runs; int64[runs, 3, kinds of passes]."""
+        known = self._times.get((key, kinds))
         if known is not None:
             return known
-        samples, kinds = self._samples[key], list(_KINDS[schedule])
-        fragments = samples.fragments(schedule)
+        samples = self._samples[key]
+        fragments = samples.fragments(kinds)
         timeline = simulate(fragments.graph, fragments.at_once(self._ns(fragments, samples.plan)))
         lengths_ns = fragments.stretch_lengths_ns(timeline)
         lengths = np.stack([*lengths_ns, fragments.stretch_host_ns])
         found = np.zeros((len(samples.runs), 3, len(Pass)), np.int64)
-        for at in range(len(samples.runs)):
-            chosen = fragments.stage_of_stretch == at
-            found[at][:, kinds] = lengths[:, chosen][:, : len(kinds)]
-        if schedule == _SPLIT:
-            found[:, :, Pass.FORWARD] = 0  # which the other has
-        self._times[key, schedule] = found
+        found[:, :, kinds] = lengths.reshape(3, len(samples.runs), len(kinds)).swapaxes(0, 1)
+        self._times[key, kinds] = found
         return found
 
     def _ns(self, fragments: Fragments, plan: Plan) -> Int64s:

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.unfolded import alike_groups as alike_groups
     from foretrace.workload.layout.unit_grain import Fragments as Fragments
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
+    from foretrace.workload.layout.unit_grain import pass_fragments as pass_fragments
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
     from foretrace.workload.layout.unit_program import UnitPrograms as UnitPrograms
     from foretrace.workload.layout.units import block_of as block_of

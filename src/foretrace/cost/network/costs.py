@@ -25,7 +25,7 @@ from foretrace.cost.network.dispatching import dispatched_ns
 from foretrace.cost.network.domain import DIRECT, collective_named, domain_ns
 from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
-from foretrace.cost.network.span import GroupSpan, span_in_channels, span_of
+from foretrace.cost.network.span import GroupSpan, GroupSpans, span_in_channels, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
 from foretrace.cost.network.tiers import (
     NCCL_HOPS,
@@ -162,6 +162,7 @@ def collective_costs(
     machine: Machine,
     *,
     constants: Sequence[Constants] | None = None,
+    spans: GroupSpans | None = None,
 ) -> Costs:
     """Duration of each collective from the last arrival on; alike ones are costed together.
 
@@ -169,15 +170,21 @@ def collective_costs(
         requests: what is asked; a group of one takes no time.
         machine: where the groups' places lie.
         constants: in place of those of the machine's chip.
+        spans: of the machine, for many calls in turn; takes those of the groups.
 
     Raises:
         MachineError: for a collective that is not known, or a chip without links.
         ValueError: for a place outside the machine.
     """
     known = collectives_for(machine.chip) if constants is None else constants
-    num_dtypes, num_groups = len(requests.dtypes), len(requests.groups)
+    spans = GroupSpans(machine) if spans is None else spans
+    num_dtypes = len(requests.dtypes)
+    number = np.zeros(len(requests.groups), np.int64)
+    for group in np.unique(requests.group).tolist():
+        number[group] = spans.number(requests.groups[group])
+    num_spans = len(spans.spans)
     code = requests.collective.astype(np.int64) * num_dtypes + requests.dtype
-    code = code * num_groups + requests.group
+    code = code * num_spans + number[requests.group]
     distinct, inverse = np.unique(code, return_inverse=True)
     inverse = inverse.reshape(-1)
     answers = np.zeros((3, len(requests)))
@@ -185,13 +192,12 @@ def collective_costs(
     order = np.argsort(inverse, kind="stable")
     ends = np.searchsorted(inverse[order], np.arange(len(distinct) + 1))
     for at, one in enumerate(distinct.tolist()):
-        rest, group = divmod(one, num_groups)
+        rest, span = divmod(one, num_spans)
         name, dtype = divmod(rest, num_dtypes)
         rows = order[ends[at] : ends[at + 1]]
-        kind = (requests.collectives[name], requests.dtypes[dtype])
         found = _alike_ns(
-            kind,
-            span_of(requests.groups[group], machine),
+            (requests.collectives[name], requests.dtypes[dtype]),
+            spans.spans[span],
             machine,
             num_bytes=requests.num_bytes[rows],
             constants=known,

@@ -112,6 +112,55 @@ def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
     )
 
 
+class GroupSpans:
+    """Numbers of distinct spans on one machine; groups that lie alike share one."""
+
+    def __init__(self, machine: Machine) -> None:
+        """Know none yet."""
+        self.machine = machine
+        self.spans: list[GroupSpan] = []  # by number
+        self._groups: dict[tuple[int, ...], int] = {}
+        self._numbers: dict[GroupSpan, int] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process finds out for itself."""
+        return GroupSpans, (self.machine,)
+
+    def number(self, places: Sequence[int]) -> int:
+        """Number of the span of a group.
+
+        Args:
+            places: as in `span_of`.
+
+        Raises:
+            ValueError: so too.
+        """
+        key = self._moved(places)
+        found = self._groups.get(key)
+        if found is None:
+            span = span_of(key, self.machine)
+            found = self._numbers.setdefault(span, len(self.spans))
+            if found == len(self.spans):
+                self.spans.append(span)
+            self._groups[key] = found
+        return found
+
+    def _moved(self, places: Sequence[int]) -> tuple[int, ...]:
+        """A group that lies in the first instance of a tier as this one in its own."""
+        machine, own = self.machine, tuple(places)
+        if machine.sizes or not own or not 0 <= min(own) <= max(own) < machine.num_ranks:
+            return own
+        for tier in machine.tiers:
+            size = tier.num_ranks
+            instance = own[0] // size
+            if size % machine.host.num_chips or instance != max(own) // size:
+                continue
+            if instance != min(own) // size:
+                continue
+            return tuple(place - instance * size for place in own) if instance else own
+        return own
+
+
 def _more_of_cards(places: Sequence[int], machine: Machine) -> float:
     """How much more of its network cards a group gets than its chips' share, on empty links."""
     host = machine.host

@@ -19,15 +19,17 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
-from foretrace.workload.layout.drafted import Drafted, drafted
+from foretrace.workload.layout.drafted import Drafted, RankTable, drafted
 from foretrace.workload.layout.folded import LaidOut, host_ns_of
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
-from foretrace.workload.layout.tables import COMPUTE, NOTHING
+from foretrace.workload.layout.tables import COMPUTE, NOTHING, Tables
 from foretrace.workload.layout.template import Coarse, Template, without_kept
+from foretrace.workload.layout.units import UnitTemplates, chunks_of
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.schedule import Schedule
+from foretrace.workload.schedule.catalogue import schedule_of
+from foretrace.workload.schedule.schedule import Pass, Schedule
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,31 @@ def unit_layout(
     step = written(blocks, plan, schedule, optimizer=optimizer, is_coarse=True)
     launch = launch or launch_named(plan.implementation.launch)
     return UnitLayout(_fragments(step, launch), step, launch)
+
+
+def pass_fragments(blocks: ModelBlocks, plan: Plan, kinds: Sequence[Pass]) -> Fragments:
+    """Passes of every stage's only chunk, without what ranks with the same parameters exchange.
+
+    Args:
+        blocks: as in `layout`.
+        plan: so too, of one chunk a stage.
+        kinds: passes, in which order; of each stage's those with an operator.
+    """
+    schedule, tables = schedule_of(plan), Tables()
+    templates = UnitTemplates(plan, tables, is_coarse=True)
+    stretches = []
+    for stage, chunk in enumerate(chunks_of(blocks, plan, schedule)):
+        for kind in kinds:
+            unit = templates.unit(chunk, kind, is_gathering=False, is_reducing=False)
+            coarse = templates.coarse[id(unit.template)]
+            if coarse.is_segment.any():
+                stretches.append((stage, coarse, 0))
+    ranks = RankTable(plan)
+
+    def step_of(pieces: SortedPieces) -> WrittenStep:
+        return WrittenStep(plan, schedule, tables, templates, pieces, ranks)
+
+    return fragments_of(stretches, step_of, launch_named(plan.implementation.launch))
 
 
 @dataclass(frozen=True)
