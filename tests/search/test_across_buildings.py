@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from foretrace.base import NetworkUse
 from foretrace.machine import Machine, load_machine
 from foretrace.search import Limits, PlanSearch, SearchOptions, searched
+from foretrace.search.alone import freed_in_turn
 from foretrace.workload import PlanDraft
 from tests.search.test_search import model_named
 
@@ -88,3 +90,26 @@ def test_experts_that_stand_apart_are_searched_where_a_model_has_some() -> None:
     steps = {one.plan.expert_stride: one.step_ns for one in found.leaders}
     assert steps.keys() == {None, 8}
     assert steps[None] != steps[8]
+
+
+def test_a_dimension_that_there_was_no_time_for_is_left_out_and_one_cut_short_says_so() -> None:
+    default: dict[str, object] = {"tp": 1, "schedule": "1f1b", "chunks": 1, "order": "tp-dp"}
+    columns = {
+        0: default,
+        1: {**default, "order": "dp-tp"},
+        2: {**default, "schedule": "gpipe"},
+        3: {**default, "tp": 2},
+    }
+    looked: list[list[int]] = []
+
+    def look(plans: Sequence[int]) -> tuple[int, bool]:
+        looked.append(list(plans))
+        return 0, len(looked) > 1
+
+    found = freed_in_turn(default, columns, look, is_over=lambda: len(looked) > 1)
+
+    names = list(found)
+    assert (names[0], names[-1]) == ("none", "all")
+    assert len(names) == 3  # one dimension of three
+    assert [one.is_cut for one in found.values()] == [False, True, True]
+    assert looked == [list(one.plans) for one in found.values()]

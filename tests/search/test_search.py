@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from foretrace.search import (
     plan_space,
     searched,
 )
+from foretrace.search.progress import SearchClock
 from foretrace.workload import (
     Norm,
     Plan,
@@ -454,3 +456,36 @@ def test_the_best_is_held_beside_a_plan_that_is_named() -> None:
     assert own.odds > 0.9
     table = found.table("why").to_polars()
     assert table["part"].to_list()[-1] == "step"
+
+
+def test_plans_leave_a_margin_of_the_memory_free() -> None:
+    whole, roomy = small(), small(margin=0.9)
+    room = 0.1 * load_machine("dgx-h100").chip.memory_bytes
+    assert (whole.best.peak_bytes or 0) > room
+    assert (roomy.best.peak_bytes or 0) <= room
+    assert 0 < roomy.evaluated.fit < whole.evaluated.fit
+    assert roomy.best.step_ns >= whole.best.step_ns
+
+
+def test_what_was_found_with_another_margin_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "found.jsonl"
+    small(resume=path)
+    with pytest.raises(WorkloadError, match="margin"):
+        small(resume=path, margin=0.5)
+
+
+def test_parts_of_the_time_add_up_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    whole = SearchClock(Limits(time_s=40.0))
+    first = whole.part(1 / 4)
+    now = 10.0
+    assert first.is_over
+    assert first.spent_s == now
+    second, third = whole.part(1 / 3), whole.part(1.0, most_s=5.0)
+    now = 15.0
+    assert (second.is_over, third.is_over) == (False, True)
+    now = 20.0
+    assert (second.is_over, third.is_over) == (True, True)
+    assert not whole.is_past(0.6)
+    assert not SearchClock(Limits(time_s=None)).part(0.5).is_over

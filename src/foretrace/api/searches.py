@@ -23,6 +23,7 @@ from foretrace.machine import Machine
 from foretrace.report import plan_pages, search_drawings, write_answer_page
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
+    USUAL_MARGIN,
     Limits,
     LinksToBuy,
     Objective,
@@ -61,6 +62,7 @@ def search(
     num_tokens: float | None = None,
     variation: Variation | str | None = None,
     where: str | None = None,
+    margin: float = USUAL_MARGIN,
     beside: PlanDraft | Mapping[str, object] | Named | None = None,
     vary: Sequence[str] = (),
     alone: bool = False,
@@ -97,6 +99,8 @@ def search(
         num_tokens: of the whole training, for the days.
         variation: how times vary, for "p95": a preset of `risk steps`, or a variation.
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70 and days <= 60".
+        margin: share of a chip's memory that plans leave free, for what is not counted: holes of
+            the allocator, NCCL's buffers.
         beside: a plan of a model that the best is held beside; what it leaves open is as in `plan`,
             or as `estimate` would take it.
         vary: more variables to search: "order" of axes over the network, "contiguous" microbatches
@@ -141,6 +145,7 @@ def search(
         target=target,
         limits=Limits(time_s=time_s, gap=gap),
         where=where,
+        margin=margin,
         alone=alone,
         resume=None if resume is None else Path(resume),
         workers=workers,

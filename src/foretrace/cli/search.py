@@ -22,7 +22,7 @@ from foretrace.cli.settings import machine_folders, model_folders, software_fold
 from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
 from foretrace.risk import DEFAULT_VARIATION, VARIATIONS
-from foretrace.search import MORE_VARIABLES, Objective, Progress
+from foretrace.search import MORE_VARIABLES, USUAL_MARGIN, Objective, Progress
 from foretrace.software import software_called
 from foretrace.whatif import stated_of
 from foretrace.workload import Model, load_model
@@ -63,6 +63,9 @@ def search(
             "What plans have to meet, as in 'tp <= 8 and peak_gb < 70 and days <= 60'.",
         ),
     ] = None,
+    margin: Annotated[
+        str, option("SHARE", "Of a chip's memory, left free for what is not counted.")
+    ] = f"{USUAL_MARGIN:.0%}",
     beside: Annotated[
         str | None, option("NAME", "A plan or its file that the best is held beside.")
     ] = None,
@@ -133,13 +136,14 @@ def search(
             num_tokens=tokens,
             variation=variation,
             where=where,
+            margin=_share(margin, "--margin"),
             beside=None if beside is None else plans.draft_of(beside, {}),
             vary=tuple(one.strip() for one in vary.split(",") if one.strip()),
             alone=alone,
             network=network,
             links=links,
             time_s=time,
-            gap=_share(gap),
+            gap=_share(gap, "--gap"),
             resume=resume,
             workers=workers,
             engine=engine,
@@ -190,12 +194,12 @@ def _objectives(text: str) -> list[Objective]:
     return [Objective(one) for one in found]
 
 
-def _share(text: str) -> float:
+def _share(text: str, name: str) -> float:
     is_percent = text.endswith("%")
     try:
         found = float(text.removesuffix("%")) / (100 if is_percent else 1)
     except ValueError:
         found = -1.0
     if not 0 <= found < 1:
-        raise typer.BadParameter(f"--gap is {text!r}: write a share, as in 1% or 0.01")
+        raise typer.BadParameter(f"{name} is {text!r}: write a share, as in 1% or 0.01")
     return found

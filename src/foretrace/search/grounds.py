@@ -76,8 +76,10 @@ class SearchGround(Protocol):
     def assumed(self) -> Plan | None:
         """The plan that is taken where nobody searches, if it can be told."""
 
-    def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
-        """Plans that are legal, within the constraint and within memory."""
+    def listed(
+        self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
+    ) -> Listed:
+        """Plans that are legal, within the constraint and within memory but for a share of it."""
 
     def quick_ns(self, plan: Plan) -> int:
         """What the step is not below, from a closed form.
@@ -108,7 +110,12 @@ def digest(value: object) -> str:
 
 
 def asked(
-    ground: SearchGround, plans: Sequence[Plan], wanted: Constraint | None, *, version: str
+    ground: SearchGround,
+    plans: Sequence[Plan],
+    wanted: Constraint | None,
+    *,
+    version: str,
+    margin: float = 0.0,
 ) -> dict[str, object]:
     """All that the answers of a search depend on.
 
@@ -117,6 +124,7 @@ def asked(
         plans: that can run, at least one.
         wanted: of them.
         version: of foretrace.
+        margin: share of memory that they leave free.
     """
     spaces = ground.spaces
     orders = schedule_of(plans[0]).orders
@@ -128,6 +136,7 @@ def asked(
         "schedule": digest([column.tolist() for column in vars(orders).values()]),
         "spaces": digest([space.variables for space in spaces]),
         "where": None if wanted is None else wanted.text,
+        "margin": margin,
     }
 
 
@@ -191,14 +200,16 @@ class ModelGround:
         """Plans that are simulated kernel by kernel, to choose from."""
         return _NUM_SHARED if self.network is NetworkUse.SHARED else NUM_LEADERS
 
-    def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
-        """Plans that are legal, within the constraint and within memory."""
+    def listed(
+        self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
+    ) -> Listed:
+        """Plans that are legal, within the constraint and within memory but for a share of it."""
 
         def peak_bytes(plan: Plan) -> int:
             check_plan(plan, self.model, plan.num_ranks)
             return self._peak_bytes(plan)
 
-        capacity = self.machine.chip.memory_bytes
+        capacity = round((1 - margin) * self.machine.chip.memory_bytes)
         check = None if wanted is None else wanted.check
         found = [
             listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)

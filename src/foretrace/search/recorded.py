@@ -163,7 +163,9 @@ class RecordedGround:
             return None
         return PlanMemory(model, chip=machine.chip)
 
-    def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
+    def listed(
+        self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
+    ) -> Listed:
         """Plans that are arranged from recorded pieces, within the constraint and within memory."""
 
         def peak_bytes(plan: Plan) -> int | None:
@@ -179,7 +181,7 @@ class RecordedGround:
                 "recording alone: state its model and machine (--model, --machine)"
             )
         machine = self.baseline.before.machine
-        capacity = None if machine is None else machine.chip.memory_bytes
+        capacity = None if machine is None else round((1 - margin) * machine.chip.memory_bytes)
         check = None if wanted is None else wanted.check
         found = [
             listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)

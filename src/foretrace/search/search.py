@@ -52,6 +52,7 @@ class SearchOptions:
     target: Target = field(default_factory=Target)  # what is best
     limits: Limits = field(default_factory=Limits)  # when to stop
     where: str | None = None  # a constraint, as in "tp <= 8 and peak_gb < 70 and days <= 60"
+    margin: float = 0.0  # share of a chip's memory that plans leave free
     alone: bool = False  # look for the best of each dimension alone too, all else as by default
     resume: Path | None = None  # a file that what is found is kept in, and read from if it is there
     workers: int = 1  # processes that simulate plans
@@ -175,7 +176,13 @@ class _Search:
             resume,
             {}
             if resume is None
-            else asked(self.ground, self.plans, self.wanted, version=self.options.version),
+            else asked(
+                self.ground,
+                self.plans,
+                self.wanted,
+                version=self.options.version,
+                margin=self.options.margin,
+            ),
         ) as self.state:
             return self._found(clock)
 
@@ -226,7 +233,7 @@ class _Search:
             self.options.progress(Progress(Rung.LISTED, seen, total))
             return not clock.is_over
 
-        return self.ground.listed(self.wanted, told)
+        return self.ground.listed(self.wanted, told, margin=self.options.margin)
 
     def _value(self, plan: int, step_ns: int) -> float:
         return self.target.value(self.plans[plan], step_ns)

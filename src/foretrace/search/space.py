@@ -251,7 +251,7 @@ def listed(
         space: as stated.
         peak_bytes: of the fullest stage of a plan, `None` if that is not known; refuses plans that
             cannot run.
-        capacity: bytes of one chip; `None`: not known.
+        capacity: bytes of one chip that plans may take; `None`: not known.
         check: refuses plans by their columns.
         progress: called now and then with plans seen; says whether to go on.
     """
@@ -296,5 +296,5 @@ def _memory_column(peak: int | None) -> dict[str, float]:
 def _refuse(peak: int, capacity: int) -> None:
     raise WorkloadError(
         f"{_DOES_NOT_FIT}: {peak / 1e9:.1f} GB on the fullest stage, and a chip has "
-        f"{capacity / 1e9:.1f} GB"
+        f"{capacity / 1e9:.1f} GB for it"
     )

@@ -64,7 +64,9 @@ def annealed(placement: DealtTables, deadline_s: float) -> DealtTables:
     return best
 
 
-def annealed_families(account: TableAccount, deadline_s: float) -> Iterator[tuple[str, DealtTables]]:
+def annealed_families(
+    account: TableAccount, deadline_s: float
+) -> Iterator[tuple[str, DealtTables]]:
     """The best placement of each family of schemes that has room, and how it began.
 
     Families are sets of schemes, as every scheme costs launches and exchanges of its own, which no
@@ -175,7 +177,8 @@ class _Cycles:
             cooling = (_COLD / _HOT) ** (1 / moves)
             anneal(
                 self._rng, now, hot * cooling**made, cooling, ways.first, ways.ways, ways.copied,
-                ways.alike, ways.way_of, ways.rows, self._starts, self._slopes, self._room, room.ranks_per_host, _EVENED,
+                ways.alike, ways.way_of, ways.rows, self._starts, self._slopes,
+                self._room, room.ranks_per_host, _EVENED,
                 _OVER * self._scale_ns, order, kept, loads, chosen, ranks, best_chosen, best_ranks,
                 state,
             )  # fmt: skip
