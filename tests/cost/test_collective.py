@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from foretrace.cost import (
     write_constants,
 )
 from foretrace.cost.network.domain import COLLECTIVES, CONSTANTS, domain_ns
+from foretrace.cost.network.span import GroupSpans, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, who_adds
 from foretrace.machine import load_chip, load_machine
 
@@ -244,3 +246,19 @@ def test_cards_on_pcie_add_by_themselves_and_copy_their_part_by_memory() -> None
     found = asked(sizes, "allgather", machine="rtx-pro-server", group=(0, 1))
 
     assert found.duration_ns / 1e3 == pytest.approx(measured_us, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "llama3-24k", "gb200-nvl72", "perlmutter-gpu"])
+def test_groups_that_lie_alike_share_a_span(name: str) -> None:
+    machine = load_machine(name)
+    spans, rng = GroupSpans(machine), random.Random(name)
+    for _ in range(300):
+        stride, count = 2 ** rng.randrange(12), rng.randrange(1, 40)
+        first = rng.randrange(max(machine.num_ranks - stride * count, 1))
+        places = tuple(range(first, machine.num_ranks, stride))[:count]
+        if rng.random() < 1 / 4:
+            places = tuple(rng.sample(range(machine.num_ranks), min(5, machine.num_ranks)))
+        assert spans.spans[spans.number(places)] == span_of(places, machine)
+    assert len(spans.spans) == len(set(spans.spans)) < 300
+    with pytest.raises(ValueError, match="outside the machine"):
+        spans.number((0, machine.num_ranks))
