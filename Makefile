@@ -16,7 +16,7 @@ COUNT ?= 2000
 # Tests and benchmarks start many processes: none of them compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check tests tests-plain fuzz bench docs clean
+.PHONY: help demo test check tests tests-plain tests-read fuzz bench docs clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ tests: $(VENV)/.test ## Tests alone, with the twenty slowest
 
 tests-plain: $(VENV)/.test ## The tests of compiled loops once more, not compiled
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m compiled $(TESTS)
+
+tests-read: $(VENV)/.test ## Byte code of all tests, that no worker has to make again
+	$(BIN)/pytest --quiet --collect-only $(TESTS) >/dev/null
 
 fuzz: $(VENV)/.test ## Hostile files and command lines with a fresh seed
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz --count $(COUNT) --keep out/fuzz.jsonl

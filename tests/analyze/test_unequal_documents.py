@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import foretrace as ft
 from foretrace.analyze import Stragglers, stragglers
+from tests import ranks
 
 pytestmark = pytest.mark.slow
-PROGRAM = Path(__file__).with_name("unequal_documents.py")
 
 
 def test_the_rank_with_the_longer_document_is_told_as_such(tmp_path: Path) -> None:
@@ -36,13 +33,8 @@ _TURNS = 3
 
 def _recorded(folder: Path) -> Stragglers:
     """Who waits for whom in a run of two processes, recorded here."""
-    source = str(Path(__file__).parents[2] / "src")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": source}
+    from tests.analyze.unequal_documents import main  # needs PyTorch
+
     folder.mkdir()
-    command = [sys.executable, str(PROGRAM), f"file://{folder / 'meeting'}"]
-    running = [
-        subprocess.Popen([*command, str(rank), str(folder / "traces")], env=environment)
-        for rank in range(2)
-    ]
-    assert [one.wait(timeout=120) for one in running] == [0, 0]
+    ranks.run(main, f"file://{folder / 'meeting'}", str(folder / "traces"))
     return stragglers(ft.load(folder / "traces", cache=False).recording.measured)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -12,10 +10,10 @@ from torch.nn import functional
 from foretrace.capture import record
 
 WIDTH, HEADS, LAYERS, WORDS = 128, 4, 2, 256
-DOCUMENTS = ([128] * 16, [2048])  # of rank 0, of rank 1: as many tokens
+DOCUMENTS = ([64] * 16, [1024])  # of rank 0, of rank 1: as many tokens
 
 
-def main(meeting: str, rank: int, folder: str) -> None:
+def main(rank: int, meeting: str, folder: str) -> None:
     """Record 3 steps: attention document by document, the rest over all tokens."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
@@ -43,7 +41,3 @@ def main(meeting: str, rank: int, folder: str) -> None:
             dist.all_reduce(flat)
             recorder.step()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -53,7 +52,7 @@ def packed(documents: list[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.cat(documents), torch.cat(numbers)
 
 
-def main(meeting: str, rank: int, queues: list[list[int]], out: str) -> None:
+def main(rank: int, meeting: str, queues: list[list[int]], out: str) -> None:
     """Write what an epoch with each list of thresholds found."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
@@ -88,7 +87,3 @@ def epoch(rank: int, thresholds: list[int]) -> dict[str, list[float]]:
     seen = torch.bincount(drawn, minlength=len(data))
     distributed.all_reduce(seen)
     return {"found": found.tolist(), "seen": seen.tolist()}
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4])

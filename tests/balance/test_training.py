@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("packed_training.py")
+from tests import ranks
 
 
 def epochs(folder: Path, *queues: list[int]) -> list[dict[str, list[float]]]:
     """Loss of every document, gradients and documents of epochs on two processes."""
-    meeting, out = f"file://{folder / 'meeting'}", folder / "out.json"
-    arguments = [json.dumps(queues), str(out)]
-    running = [
-        subprocess.Popen([sys.executable, str(PROGRAM), meeting, str(rank), *arguments])
-        for rank in range(2)
-    ]
-    assert [one.wait(timeout=120) for one in running] == [0, 0]
+    from tests.balance.packed_training import main  # needs PyTorch
+
+    out = folder / "out.json"
+    ranks.run(main, f"file://{folder / 'meeting'}", queues, str(out))
     found: list[dict[str, list[float]]] = json.loads(out.read_text())
     return found
 

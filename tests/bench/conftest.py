@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from foretrace.bench import BenchCheck, compared
+from tests import ranks
 
-WORKLOADS = Path(__file__).with_name("workloads.py")
 ALONE = ("perceptron", "transformer", "recommender", "residual")
 
 
@@ -20,25 +18,14 @@ ALONE = ("perceptron", "transformer", "recommender", "residual")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders with the traces of every small workload, by its name."""
     torch = pytest.importorskip("torch")
-    from tests.bench.workloads import SMALL, record  # needs PyTorch
+    from tests.bench.workloads import SMALL, main, record  # needs PyTorch
 
     names = (*ALONE, "distributed")
     folders = {name: tmp_path_factory.mktemp(name) for name in names}
-    command = [sys.executable, str(WORKLOADS), "distributed", "record-small"]
-    started = [
-        subprocess.Popen(
-            [*command, str(folders["distributed"]), str(rank), "2"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    torch.manual_seed(0)
-    for name in ALONE:
-        record(SMALL[name](), folders[name])
-    for one in started:
-        _, err = one.communicate(timeout=120)
-        assert one.returncode == 0, err[-2000:]
+    with ranks.running(main, "distributed", "record-small", str(folders["distributed"]), 2):
+        torch.manual_seed(0)
+        for name in ALONE:
+            record(SMALL[name](), folders[name])
     return folders
 
 

@@ -215,24 +215,24 @@ def pace(step: Step) -> None:
         print(time.perf_counter() - begin, flush=True)  # noqa: T201  whoever paces reads it
 
 
-def main() -> None:
-    """Record or pace one workload, as one of several ranks where these are named."""
-    name, verb, folder, *place = sys.argv[1:]
+def main(rank: int, name: str, verb: str, folder: str, num_ranks: int = 1) -> None:
+    """Record or pace one workload, as one of several ranks."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    rank = int(place[0]) if place else 0
-    if len(place) > 1:
+    if num_ranks > 1:
         url = (Path(folder) / f"rendezvous-{verb}").resolve().as_uri()
-        dist.init_process_group("gloo", init_method=url, rank=rank, world_size=int(place[1]))
+        dist.init_process_group("gloo", init_method=url, rank=rank, world_size=num_ranks)
     makers = SMALL if "small" in verb else WORKLOADS
     step = makers[name]()
     if verb.startswith("record"):
         record(step, Path(folder), rank)
     else:
         pace(step)
-    if len(place) > 1:
+    if num_ranks > 1:
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    _name, _verb, _folder, *_place = sys.argv[1:]
+    _rank, _num_ranks = map(int, _place or (0, 1))
+    main(_rank, _name, _verb, _folder, _num_ranks)

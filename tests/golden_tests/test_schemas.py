@@ -23,6 +23,7 @@ _OBSERVED = (
 )
 _HEAD = b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
 _CHECKPOINT = len(_HEAD).to_bytes(8, "little") + _HEAD + bytes(8)
+_NETWORK = "import torch\ndef made():\n    return torch.nn.Linear(4, 3), torch.ones(8, 4)\n"
 _PLAN = "--model llama3.2-1b --machine dgx-h100 --gpus 8"
 _ADDED = f"{_PLAN} --set global_batch=8 --ledger {{out}}/l.jsonl --json"
 _SMALL = "--tp 2 --global-batch 8 --sequence 512"
@@ -53,7 +54,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
     "measure": ("measure --device cpu --seconds 0.2 --only gemm -o {out}/measured --json",),
     "numerics campaign": (
         "numerics campaign lenet --max-injections 1 --json",
-        "numerics campaign lenet --max-injections 1 --fit-per-mbit 1 --json",
+        "numerics campaign {network}:made --max-injections 1 --fit-per-mbit 1 --json",
     ),
     "numerics deviate": (
         "numerics deviate softmax --length 64 --tile 16 --tile 32 --seeds 1 --json",
@@ -100,9 +101,12 @@ def test_what_a_command_prints_keeps_to_its_schema(
     places = {"examples": examples, "out": tmp_path, "engine": engine, "runs": runs}
     checkpoint = tmp_path / "held.safetensors"
     checkpoint.write_bytes(_CHECKPOINT)
+    network = tmp_path / "network.py"
+    network.write_text(_NETWORK, encoding="utf-8")
     plan = tmp_path / "plan.toml"
     plan.write_text("[parallelism]\ndp = 8\n[batch]\nglobal_batch = 8\nsequence = 512\n")
     places |= {"losses": losses, "observed": observed, "checkpoint": checkpoint, "plan": plan}
+    places |= {"network": network}
 
     for line in LINES[case]:
         outcome = run(*(word.format(**places) for word in line.split()))

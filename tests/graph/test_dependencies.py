@@ -1,4 +1,4 @@
-"""One lag per kind of edge: the median of what only that kind of edge explains."""
+"""Edges become a graph: one lag per kind, and an order of nodes or what waits for itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretrace.base import CircleError
 from foretrace.graph import EdgeKind
+from foretrace.graph.assembly import Edges, node_order
 from foretrace.graph.dependencies import DEFAULT_NS, fitted_constant
 from tests.graph.recorded import EXACT, exact_job, recording_of
 from tests.truth import FileStyle, Overheads
@@ -65,3 +67,15 @@ def test_the_machines_constants_are_recovered(has_sync_events: bool) -> None:
     assert lag_ns[EdgeKind.STREAM] == 900
     assert lag_ns[between] == 4_100
     assert lag_ns[EdgeKind.WAKE] == 6_500
+
+
+def test_a_circle_names_its_first_nodes_briefly() -> None:
+    edges = Edges.of(EdgeKind.STREAM, np.array([0, 1, 2]), np.array([1, 2, 1]))
+    names = ("begin", "void kernel<" + 2_000 * "Policy, " + ">", "end")
+
+    with pytest.raises(CircleError, match="2 of 3 nodes wait for each other") as refused:
+        node_order(3, edges, names, np.arange(3, dtype=np.int32))
+
+    assert "'end'" in str(refused.value)
+    assert len(str(refused.value)) < 400
+    assert refused.value.stuck in str(refused.value)

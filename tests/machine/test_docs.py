@@ -103,12 +103,3 @@ def test_the_files_of_the_page_are_right(tmp_path: Path) -> None:
         path.write_text(example)
         severities = {remark.severity.value for remark in check(described(path)).remarks}
         assert "implausible" not in severities
-
-
-def test_the_python_of_the_page_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-    names: dict[str, object] = {}
-    exec(example, names)  # noqa: S102  the example is ours
-
-    assert names["machine"] == load_machine("llama3-24k")

@@ -12,6 +12,7 @@ import pytest
 from foretrace.base import TraceError, WorkloadError
 from foretrace.numerics import OptimizerMonitor, watch
 from foretrace.numerics.alarms import AlarmRule, Watchman, expected_ratio
+from tests import ranks
 
 if TYPE_CHECKING:
     import torch
@@ -263,9 +264,7 @@ def sharded(rank: int, folder: str) -> None:
 
 
 def test_each_process_of_a_sharded_model_watches_its_part(tmp_path: Path) -> None:
-    from torch.multiprocessing.spawn import spawn
-
-    spawn(sharded, args=(str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    ranks.run(sharded, str(tmp_path))
 
     logs = [watch(tmp_path / f"{rank}.jsonl") for rank in range(2)]
     for log in logs:

@@ -1,3 +1,5 @@
+"""Recordings that edits start from: what is kept of them, and which keys they cannot show."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -7,7 +9,18 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.simulate import simulate
-from foretrace.whatif import Batch, Layers, Parallelism, Speed, baseline_of, predict
+from foretrace.whatif import (
+    Batch,
+    Edit,
+    Layers,
+    Parallelism,
+    PlanKeys,
+    Speed,
+    baseline_of,
+    predict,
+)
+from foretrace.whatif.outcome import check_arrangeable
+from foretrace.workload import Plan
 from tests.whatif.made import recording_of_layers
 
 
@@ -44,3 +57,39 @@ def test_predictions_on_one_ground_are_those_on_grounds_of_their_own() -> None:
         assert found.step_ns == alone.step_ns
         assert np.array_equal(found.timeline.end_ns, alone.timeline.end_ns)
         assert np.array_equal(found.costs.high_ns, alone.costs.high_ns)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("precision.products", "fp8"),
+        ("implementation.launch", "graph"),
+        ("overlap.tensor", True),
+        ("overlap.pipeline", False),
+        ("sharding.prefetch", 3),
+    ],
+)
+def test_a_key_that_no_recorded_work_shows_is_refused(key: str, value: object) -> None:
+    baseline = baseline_of(recording_of_layers(2))
+
+    with pytest.raises(ScenarioError, match=f"{key} .* -> {str(value).lower()}: the recording"):
+        predict(baseline, [PlanKeys({key: value})])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Parallelism(tp=4, pp=2, dp=3, schedule="gpipe", sequence_parallel=True),
+        Batch(num_microbatches=4, sequence=64),
+        PlanKeys({"sharding.level": "zero1", "bucket_bytes": 9, "recompute": "full"}),
+        PlanKeys({"overlap.gradients": False}),
+    ],
+)
+def test_what_is_arranged_passes(edit: Edit) -> None:
+    before = baseline_of(recording_of_layers(2)).before
+
+    check_arrangeable(before.plan, edit.applied(before).plan)
+
+
+def test_a_plan_is_itself() -> None:
+    check_arrangeable(Plan(), Plan())

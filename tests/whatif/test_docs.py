@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 import foretrace as ft
 from foretrace.whatif import edit_keys, read_scenarios
 
@@ -17,21 +15,6 @@ PAGE = ROOT / "docs" / "whatif.md"
 def blocks(text: str, kind: str) -> list[str]:
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     return [block for of_kind, block in found if of_kind == kind]
-
-
-def test_the_python_of_the_page_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    (example,) = blocks(PAGE.read_text(encoding="utf-8"), "python")
-
-    names: dict[str, object] = {}
-    exec(example, names)  # noqa: S102  the example is ours
-
-    faster = names["faster"]
-    assert isinstance(faster, ft.Edited)
-    assert faster.prediction.change_ns < 0
-    assert "optimizer x 2 as fast" in capsys.readouterr().out
 
 
 def test_the_scenario_file_of_the_page_is_one(tmp_path: Path) -> None:

@@ -122,13 +122,15 @@ def _one_engine(
     cached = requests.cached_tokens
     if cached is None or not engine.enable_prefix_caching:
         cached = np.zeros(len(requests), np.int64)
+    held = (requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, cached)
+    # A part of a workload is every n-th request: packed, it needs no machine code of its own.
+    columns = [*map(np.ascontiguousarray, held)]
     rows = np.zeros((len(requests), _compiled.NUM_FIELDS), np.int64)
     num_steps, steps = _ROOM, np.empty((0, _compiled.NUM_COLUMNS), np.int64)
     while num_steps > len(steps):  # where there was no room for all, it runs again
         steps = np.zeros((num_steps, _compiled.NUM_COLUMNS), np.int64)
         num_steps = _compiled.engine_steps_into(
-            requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, cached,
-            accepted_guesses(engine), limits, times.num_ranks, times.grids, times.times,
+            *columns, accepted_guesses(engine), limits, times.num_ranks, times.grids, times.times,
             times.stages, rows, steps,
         )  # fmt: skip
     if (rows[:, _compiled.LAST] < 0).any():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional
@@ -19,7 +17,7 @@ from foretrace.capture.training.tensor_parallel import (
 ROWS, WIDTH, TOKENS = 12, 4, 10
 
 
-def main(meeting: str, rank: int) -> None:
+def main(rank: int, meeting: str) -> None:
     """Compare this rank's share of an embedding, two products and the loss with the whole."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
@@ -76,7 +74,3 @@ def check_loss(logits: Tensor, tokens: Tensor, ranks: TensorRanks) -> None:
     (3 * expected).backward()  # type: ignore[no-untyped-call]
     assert whole.grad is not None
     torch.testing.assert_close(own.grad, share(whole.grad, ranks, 1).detach())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

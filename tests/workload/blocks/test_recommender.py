@@ -249,7 +249,7 @@ def test_lookups_read_every_row_of_every_rank_once() -> None:
         )
     )
 
-    assert read == 8 * batch * model.lookup_bytes() + ids + bags
+    assert read == 8 * batch * 4 * model.num_lookups * model.size + ids + bags
 
 
 def test_table_row_wise_exchanges_stay_in_the_host_and_then_cross() -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.workload.footprint.rows import Row, measured_rows
 
+PAGE = Path(__file__).parents[3] / "docs" / "memory.md"
+
 
 @pytest.fixture(scope="module")
 def rows(data_dir: Path) -> dict[str, list[Row]]:
@@ -59,3 +61,14 @@ def test_a_pipeline_is_fullest_on_its_first_stage_as_measured(
 
     assert first.allocated / 2**30 == pytest.approx(66.55, rel=0.01)
     assert last.allocated / 2**30 == pytest.approx(62.97, rel=0.01)
+
+
+def test_the_table_of_errors_is_what_comes_out(data_dir: Path) -> None:
+    rows = measured_rows(data_dir)
+    expected = []
+    for source in ("torchtitan", "simumax", "mlperf"):
+        errors = [row.error() for row in rows if row.source == source]
+        average, worst = mean(map(abs, errors)), max(errors, key=abs)
+        expected.append(f"| {source} | {len(errors)} | {average:.1%} | {worst:+.1%} |")
+
+    assert "\n".join(expected) in PAGE.read_text(encoding="utf-8")

@@ -137,12 +137,3 @@ def test_the_files_of_the_page_are_right(tmp_path: Path) -> None:
         layers.append(model.num_layers)
 
     assert layers == [24, 4]
-
-
-def test_the_python_of_the_page_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-    names: dict[str, object] = {}
-    exec(example, names)  # noqa: S102  the example is ours
-
-    assert names["model"] == load_model("llama3.1-405b")

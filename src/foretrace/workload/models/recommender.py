@@ -68,7 +68,3 @@ class Recommender:
         """Inputs and outputs of each layer of "bottom" or "top"."""
         first = self.num_dense if part == "bottom" else self.interaction_width
         return pairwise((first, *(self.bottom if part == "bottom" else self.top)))
-
-    def lookup_bytes(self, bytes_per_number: float = 4.0) -> float:
-        """Bytes of vectors that one sample reads from the tables."""
-        return self.num_lookups * self.size * bytes_per_number

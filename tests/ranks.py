@@ -1,0 +1,37 @@
+"""Jobs of a few processes with PyTorch: copies of one that has imported it, which takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+PATIENCE_S = 120
+
+_copies = get_context("forkserver")
+_copies.set_forkserver_preload(["torch", "torch.distributed", "torch.profiler"])
+
+
+@contextmanager
+def running(main: Callable[..., None], *arguments: Any, num_ranks: int = 2) -> Iterator[None]:
+    """Within, processes run `main(rank, *arguments)`; afterwards all have ended well."""
+    ranks = [_copies.Process(target=main, args=(rank, *arguments)) for rank in range(num_ranks)]
+    for one in ranks:
+        one.start()
+    try:
+        yield
+        for one in ranks:
+            one.join(PATIENCE_S)
+        assert [one.exitcode for one in ranks] == [0] * num_ranks
+    finally:
+        for one in ranks:
+            one.kill()
+            one.join()
+            one.close()
+
+
+def run(main: Callable[..., None], *arguments: Any, num_ranks: int = 2) -> None:
+    """Processes run `main(rank, *arguments)` and end well."""
+    with running(main, *arguments, num_ranks=num_ranks):
+        pass
