@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import foretrace as ft
-from foretrace.analyze import Cause, Diagnosis, IdleCause
+from foretrace.analyze import Cause, Diagnosis, IdleCause, diagnosis
 from foretrace.analyze.diagnosis import ALL_RANKS
+from foretrace.graph import NodeKind
+from foretrace.simulate import simulate
+from tests.graphs import GraphBuilder
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job
 
@@ -72,3 +75,46 @@ def test_a_cause_of_little_is_no_sentence() -> None:
 
     assert len(found.sentences()) == 1
     assert [one.lost_ns for one in found.told()] == [90_000]
+
+
+def test_stalls_inside_operators_of_a_host_without_a_device_are_a_cause() -> None:
+    build = GraphBuilder()
+    last = build.add(NodeKind.RANK_START)
+    for number in range(6):
+        step = f"ProfilerStep#{number}"
+        last = build.add(NodeKind.STEP_BEGIN, step=step, after=[last])
+        for call in range(8):
+            longer_ns = 6_000_000 if (number, call) == (2, 5) else 0
+            last = build.add(
+                NodeKind.OPERATOR,
+                name=f"aten::{call}",
+                takes_ns=20_000 + longer_ns,
+                step=step,
+                after=[last],
+            )
+        last = build.add(NodeKind.STEP_END, step=step, after=[last])
+
+    found = diagnosis(simulate(build.graph()))
+
+    assert found.causes[0].lost_ns == 1_000_000  # of 6 ms in 6 steps
+    assert found.is_told
+    assert found.headline.startswith(
+        "rank 0's host stalls, cause not recorded (aten::5): 1.00 ms per step and rank"
+    )
+
+
+def test_a_recording_with_little_device_work_says_so() -> None:
+    found = Diagnosis((), 1_000_000, 0, lost_ns=990_000, edge_ns=970_000)
+
+    assert "97.0 % of the step lies before the first or after the last device work" in (
+        found.headline
+    )
+    assert "edge_ns" not in found.as_json()
+
+
+def test_what_is_all_of_a_cause_within_its_digits_is_no_part_of_it() -> None:
+    one = Cause(
+        "idle", 0, IdleCause.HOST, "host work", "aten::mm", 217_930_000, subject_ns=217_910_000
+    )
+
+    assert one.sentence.startswith("rank 0's host work (aten::mm): 217.9 ms")

@@ -95,6 +95,13 @@ def test_a_file_without_anything_to_replay_is_refused_by_name(tmp_path: Path) ->
         build_from(tmp_path, [file_text([step(1, 0, 100)]).encode()])
 
 
+def test_records_without_a_category_are_counted_where_nothing_is_left(tmp_path: Path) -> None:
+    event = {"ph": "X", "name": "kernel", "pid": 0, "tid": 0, "ts": 1, "dur": 1}
+
+    with pytest.raises(GraphError, match=r"of 2 records \(not read, no category: 2\) none is"):
+        build_from(tmp_path, [file_text([event, event]).encode()])
+
+
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
     content = small_texts()[0].encode()
 

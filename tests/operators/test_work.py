@@ -37,6 +37,20 @@ def signature(
 SCALAR: tuple[list[Any], str] = ([], "Scalar")
 
 
+def test_a_convolution_that_takes_its_window_as_a_number_is_counted_as_any_other() -> None:
+    image, weight = ([5, 3, 224, 224], "float"), ([64, 3, 7, 7], "float")
+    window = {2: "[7, 7]", 4: "[2, 2]", 5: "[3, 3]"}
+    plain = {3: "[2, 2]", 4: "[3, 3]", 5: "[1, 1]", 6: "False"}
+
+    slow = signature(image, weight, *4 * (SCALAR,), values=window)
+    whole = signature(image, weight, *5 * (SCALAR,), values=plain)
+
+    one, other = work_of("aten::_slow_conv2d_forward", slow), work_of("aten::convolution", whole)
+    assert one is not None
+    assert other is not None
+    assert one.flops == other.flops == 2 * 5 * 112 * 112 * 64 * 3 * 7 * 7
+
+
 def test_product_reads_both_matrices_and_writes_one() -> None:
     work = work_of("aten::mm", signature(([8944, 1024], BF16), ([1024, 2816], BF16)))
 

@@ -71,8 +71,8 @@ def called(name: str, number: int, shapes: list[list[int]], runs: str) -> list[E
 Called = tuple[str, list[list[int]], str]  # operator, its shapes, the kernel that it runs
 
 
-def recorded(folder: Path, *calls: Called) -> ft.Job:
-    events = [step(1, 0, 5_000)]
+def recorded(folder: Path, *calls: Called, is_marked: bool = True) -> ft.Job:
+    events = [step(1, 0, 5_000)] if is_marked else []
     for number, (name, shapes, runs) in enumerate(calls, start=1):
         events += called(name, number, shapes, runs)
     path = folder / "trace.json"
@@ -114,3 +114,14 @@ def test_attention_over_several_lengths_tells_no_sample(
     found = ft.throughput(recorded(tmp_path, PRODUCT, softmax[0], PRODUCT, softmax[1], PRODUCT))
 
     assert (found.num_samples, found.num_tokens) == (num_samples, num_tokens)
+
+
+def test_passes_that_no_step_marks_tell_no_samples(tmp_path: Path) -> None:
+    head: Called = ("aten::mm", [[96, 64], [64, 8]], PRODUCT[2])
+    once = ft.throughput(recorded(tmp_path, PRODUCT, PRODUCT, PRODUCT, head, is_marked=False))
+    thrice = ft.throughput(recorded(tmp_path, *3 * (PRODUCT, head), is_marked=False))
+    marked = ft.throughput(recorded(tmp_path, *3 * (PRODUCT, head)))
+
+    assert (once.num_samples, marked.num_samples) == (96, 96)
+    assert thrice.num_samples is None
+    assert "3 passes look alike" in thrice.untold["samples/s"]

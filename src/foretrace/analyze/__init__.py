@@ -144,6 +144,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.stragglers import stragglers as stragglers
     from foretrace.analyze.trend import Trend as Trend
     from foretrace.analyze.trend import trend as trend
+    from foretrace.analyze.utilization import PRODUCTS as PRODUCTS
     from foretrace.analyze.utilization import LayerUse as LayerUse
     from foretrace.analyze.utilization import StepUse as StepUse
     from foretrace.analyze.utilization import Utilization as Utilization

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +26,9 @@ from foretrace.analyze.idle import (
     shortened,
 )
 from foretrace.analyze.slow_work import Compute, SlowKind, SlowLink, slow_links
+from foretrace.analyze.stalled_work import stalled_work
 from foretrace.analyze.stalls import StallKind
+from foretrace.analyze.steps import steps
 from foretrace.analyze.windows import step_time_ns
 from foretrace.answer import (
     Answer,
@@ -47,6 +50,7 @@ MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolv
 _TOLD_SHARE = 0.005  # of the step: a smaller loss stands in the table alone
 LEAST_SHARE = 0.02  # of the step: a smaller loss is no answer to what is wrong
 _LITTLE_SHARE = 0.05  # of the step: where less is lost in all, nothing is to be explained
+_MUCH_SHARE = 0.5  # of the step: where devices stand still longer at its ends, little was recorded
 # A rank with so much of a cause's time is named; else the cause is that of all who have a part.
 _LEADING_SHARE = 0.6
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
@@ -89,19 +93,32 @@ class Cause:
             "the step"
         )
         parts = [lost]
-        if self.waiting_ns and self.idle_ns:
-            parts.append(
-                f"{duration_text(self.waiting_ns)} of it waiting and "
-                f"{duration_text(self.idle_ns)} idle"
-            )
+        if told := self._shares:
+            *first, last = told
+            parts.append(f"{', '.join(first)} and {last}")
         if self._is_part:
             parts.append(f"{duration_text(self.subject_ns)} of it {shortened(self.subject)}")
         return f"{self._named}: {'; '.join(parts)}"
 
     @property
+    def _shares(self) -> tuple[str, ...]:
+        """What it consists of, where that is not one thing alone."""
+        inside_ns = self.lost_ns - self.waiting_ns - self.idle_ns
+        is_inside = self.cause is IdleCause.STALL and inside_ns > 0
+        told = ((self.waiting_ns, "waiting"), (self.idle_ns, "idle"))
+        named = [(ns, what) for ns, what in told if ns]
+        named += [(inside_ns, "in operators")] if is_inside and named else []
+        texts = [
+            f"{duration_text(ns)}{' of it' * (not at)} {what}"
+            for at, (ns, what) in enumerate(named)
+        ]
+        return tuple(texts) if len(texts) > 1 else ()
+
+    @property
     def _is_part(self) -> bool:
         """Whether the subject has a part of it, which is then said with that part."""
-        return self.subject not in {"", _GHOST} and 0 < self.subject_ns < self.lost_ns
+        is_less = duration_text(self.subject_ns) != duration_text(self.lost_ns)
+        return self.subject not in {"", _GHOST} and 0 < self.subject_ns < self.lost_ns and is_less
 
     @property
     def _waiting(self) -> str:
@@ -141,10 +158,13 @@ class Cause:
 class Diagnosis(Answer):
     """What is wrong, most harmful first."""
 
+    json_names: ClassVar = {"edge_ns": ""}
+
     causes: tuple[Cause, ...]
     step_ns: int  # the job's step time
     unexplained_ns: int  # lost per step and rank, and nothing recorded says why
     lost_ns: int = 0  # per step and rank, idle and waiting
+    edge_ns: int = 0  # of it, before the first and after the last device work that was recorded
 
     @property
     def is_told(self) -> bool:
@@ -166,6 +186,12 @@ class Diagnosis(Answer):
         if self.lost_ns < _LITTLE_SHARE * self.step_ns:
             lost = percent_text(100 * self.lost_ns / self.step_ns)
             return f"nothing stands out: all lost time together is {lost} of the step"
+        if self.edge_ns > max(most_ns, self.unexplained_ns, _MUCH_SHARE * self.step_ns):
+            share = percent_text(100 * self.edge_ns / self.step_ns)
+            return (
+                f"cannot tell what to blame: {share} of the step lies before the first or after "
+                "the last device work that was recorded"
+            )
         if max(most_ns, self.unexplained_ns) < LEAST_SHARE * self.step_ns:
             return "cannot tell what to blame: no cause of lost time takes 2 % of the step"
         if self.unexplained_ns >= most_ns:
@@ -222,10 +248,12 @@ def diagnosis(of: Timeline | Recording) -> Diagnosis:
     timeline = of.measured if isinstance(of, Recording) else of
     first = _of_hang(of) if isinstance(of, Recording) else ()
     lost = idle(timeline)
-    cells = max(len(set(zip(lost.step.tolist(), lost.rank.tolist(), strict=True))), 1)
+    idle_cells = len(set(zip(lost.step.tolist(), lost.rank.tolist(), strict=True)))
+    cells = max(idle_cells, len(steps(timeline)), 1)  # what never stands still has no row of `lost`
     step_ns = max(step_time_ns(timeline), 1)
     compute = Compute.of(timeline)
     entries = [*_entries(lost, timeline), *_slow_for_a_while(compute, lost)]
+    entries = _with_stalled_work(entries, timeline)
     links, entries = _of_links(slow_links(timeline), entries)
     told = [_per_cell(one, cells, step_ns) for one in _told_apart(_joined(entries), compute)]
     told += [_per_cell(one, cells, step_ns) for one in links]
@@ -233,7 +261,8 @@ def diagnosis(of: Timeline | Recording) -> Diagnosis:
     causes = sorted(harmful, key=lambda one: (-one.lost_ns, one.rank))
     unexplained_ns = int(lost.duration_ns[lost.cause == IdleCause.UNEXPLAINED].sum()) // cells
     lost_ns = int(lost.duration_ns.sum()) // cells
-    return Diagnosis((*first, *causes), step_ns, unexplained_ns, lost_ns)
+    edge_ns = int(lost.duration_ns[lost.cause == IdleCause.EDGE].sum()) // cells
+    return Diagnosis((*first, *causes), step_ns, unexplained_ns, lost_ns, edge_ns)
 
 
 def _of_hang(recording: Recording) -> tuple[Cause, ...]:
@@ -283,8 +312,12 @@ def _kinds(lost: IdleCauses, cause: IdleCause) -> Iterator[tuple[str, Bools]]:
         return
     for subject in np.unique(lost.subject[mine]).tolist():
         kind = _STALL_WORDS[lost.subjects[subject]]
-        words = f"{cause.words}, {kind.words}" if kind in _NO_CAUSE else kind.words
-        yield words, mine & (lost.subject == subject)
+        yield _stall_words(kind), mine & (lost.subject == subject)
+
+
+def _stall_words(kind: StallKind) -> str:
+    """What stalls of a kind are called among causes."""
+    return f"{IdleCause.STALL.words}, {kind.words}" if kind in _NO_CAUSE else kind.words
 
 
 def _pipeline(lost: IdleCauses, chosen: Bools, of: tuple[IdleCause, str]) -> Iterator[Cause]:
@@ -407,6 +440,33 @@ def _slow_for_a_while(compute: Compute, lost: IdleCauses) -> Iterator[Cause]:
         slow = None if rank in blamed else compute.against_itself(rank)
         if slow is not None:
             yield Cause("slow", rank, None, slow.kind.value, "", slow.over_ns, factor=slow.factor)
+
+
+def _with_stalled_work(entries: list[Cause], timeline: Timeline) -> list[Cause]:
+    """The entries, and what stalled inside operators of ranks without a device.
+
+    A rank's stalls of one kind are one entry, whether they struck between its operators or in them.
+    """
+    for stalled in stalled_work(timeline):
+        what = _stall_words(stalled.kind)
+        alike = [one for one in entries if (one.rank, one.what) == (stalled.rank, what)]
+        entries = [one for one in entries if one not in alike]
+        lost_ns = stalled.over_ns + sum(one.lost_ns for one in alike)
+        topic = max(alike, key=lambda one: one.lost_ns).topic if alike else "slow"
+        entries.append(
+            Cause(
+                topic,
+                stalled.rank,
+                IdleCause.STALL,
+                what,
+                stalled.operator if 2 * stalled.operator_ns >= lost_ns else "",
+                lost_ns,
+                waiting_ns=sum(one.waiting_ns for one in alike),
+                idle_ns=sum(one.idle_ns for one in alike),
+                subject_ns=stalled.operator_ns,
+            )
+        )
+    return entries
 
 
 def _of_links(links: tuple[SlowLink, ...], entries: list[Cause]) -> tuple[list[Cause], list[Cause]]:

@@ -24,11 +24,12 @@ from foretrace.graph import NO_LAYER, NO_STEP, NodeKind, Phase, Timeline
 from foretrace.machine import Chip
 from foretrace.operators import OperatorClass, Work, operator_class, work_of
 
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOLUTION)
 )  # classes of kernels that are matrix products, or hold them
 # Products of which so much of the time has no FLOPs: the rest says too little.
 _MOST_UNTOLD = 0.05
+_MOST_FLOPS = 1 << 50  # of one call, a second of the fastest chips: beyond it no shapes are true
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ class _Products:
     took_ns: Int64s  # int64[kernels]
     has_shapes: bool
     shapeless: str  # why it has none
+    is_on_device: bool
 
     @classmethod
     def of(cls, timeline: Timeline, chip: Chip | None) -> _Products:
@@ -178,6 +180,7 @@ class _Products:
             shapeless="kernels of CUDA graphs tell no shapes"
             if any("GraphLaunch" in name for name in graph.names)
             else "the recording has no shapes: record with record_shapes=True",
+            is_on_device=bool(graph.is_device.any()),
         )
 
     def untold(self, inside: Bools, chip: Chip | None) -> str:
@@ -190,9 +193,15 @@ class _Products:
         if not self.has_shapes:
             return self.shapeless
         if lost > _MOST_UNTOLD:
-            return f"{percent_text(100 * lost)} of the time of matrix products has no shapes"
+            return (
+                f"of {percent_text(100 * lost)} of the time of matrix products the recording "
+                "tells no FLOPs: shapes or strides are missing"
+            )
         if chip is None:
-            return "no work of a known chip was recorded: foretrace throughput --chip"
+            what = (
+                "peak of its chip is known" if self.is_on_device else "device's work was recorded"
+            )
+            return f"no {what}: foretrace throughput --chip"
         if self.formats:
             return f"{chip.name} has no known peak in {', '.join(self.formats)}"
         return ""
@@ -201,7 +210,7 @@ class _Products:
 def _is_product(kind: CallKind) -> bool:
     """Whether a kernel is a matrix product, or serves an operator that is one."""
     own = operator_class(kind.operator) if kind.operator else kind.what.kind
-    return own in _PRODUCTS
+    return own in PRODUCTS
 
 
 def _work_of_kinds(kinds: tuple[CallKind, ...]) -> list[tuple[Work, str] | None]:
@@ -212,7 +221,7 @@ def _work_of_kinds(kinds: tuple[CallKind, ...]) -> list[tuple[Work, str] | None]
     work_by_operator = {}
     for (operator, signature), names in kernels.items():
         work = work_of(operator, signature) if signature else None
-        is_known = work is not None and work.is_product and work.dtype
+        is_known = work is not None and work.is_product and work.dtype and work.flops <= _MOST_FLOPS
         work_by_operator[operator, signature] = (
             (work, operand_format(work, names)) if work is not None and is_known else None
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from foretrace.operators.shapes import Shapes, Tensor
 from foretrace.operators.work import Work, moved
@@ -93,13 +94,22 @@ def _grouped(shapes: Shapes) -> Work | None:
     )
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """Where an operator's inputs say how its window moves; dilation follows both, if any."""
+
+    stride: int
+    padding: int
+    is_dilated: bool
+
+
 def _window(
-    size: tuple[int, ...], kernel: tuple[int, ...], shapes: Shapes, *, stride: int, padding: int
+    size: tuple[int, ...], kernel: tuple[int, ...], shapes: Shapes, at: _Settings
 ) -> tuple[int, ...] | None:
-    """Outputs in each direction; stride, padding and dilation stand at these positions."""
-    dilation = max(stride, padding) + 1
-    found = [_spread(shapes.numbers(at), len(size)) for at in (stride, padding, dilation)]
-    steps, pads, spread = (one or () for one in found)
+    """Outputs in each direction."""
+    stated = [shapes.numbers(at.stride), shapes.numbers(at.padding)]
+    stated.append(shapes.numbers(max(at.stride, at.padding) + 1) if at.is_dilated else (1,))
+    steps, pads, spread = (_spread(one, len(size)) or () for one in stated)
     if not steps or not pads or not spread or min(steps) < 1:
         return None
     return tuple(
@@ -114,8 +124,11 @@ def _spread(numbers: tuple[int, ...] | None, length: int) -> tuple[int, ...] | N
     return numbers * (length if len(numbers) == 1 else 1)
 
 
-def _convolution(*, stride: int, padding: int, transposed: int | None) -> _Counter:
+def _convolution(
+    *, stride: int, padding: int, transposed: int | None, is_dilated: bool = True
+) -> _Counter:
     """A forward convolution whose settings stand at these positions."""
+    at = _Settings(stride, padding, is_dilated)
 
     def work(shapes: Shapes) -> Work | None:
         data, weight = shapes.tensor(0), shapes.tensor(1)
@@ -123,7 +136,7 @@ def _convolution(*, stride: int, padding: int, transposed: int | None) -> _Count
             return None
         if transposed is not None and shapes.flags(transposed) == (True,):
             return _transposed(data, weight)
-        sizes = _window(data.shape[2:], weight.shape[2:], shapes, stride=stride, padding=padding)
+        sizes = _window(data.shape[2:], weight.shape[2:], shapes, at)
         if sizes is None:
             return None
         out = Tensor((data.shape[0], weight.shape[0], *sizes), data.dtype)
@@ -202,6 +215,10 @@ PRODUCTS: dict[str, _Counter] = {
     "cudnn_convolution": _convolution(stride=3, padding=2, transposed=None),
     "miopen_convolution": _convolution(stride=4, padding=3, transposed=None),
     "mkldnn_convolution": _convolution(stride=4, padding=3, transposed=None),
+    "_slow_conv2d_forward": _convolution(stride=4, padding=5, transposed=None, is_dilated=False),
+    "slow_conv3d_forward": _convolution(stride=4, padding=5, transposed=None, is_dilated=False),
+    "slow_conv_dilated2d": _convolution(stride=4, padding=5, transposed=None),
+    "_conv_depthwise2d": _convolution(stride=4, padding=5, transposed=None),
     "convolution_backward": _convolution_backward,
     "cudnn_convolution_backward_input": _convolution_backward_input,
 }

@@ -6,13 +6,23 @@ copies of the model. What cannot be known is missing, with the reason.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from foretrace.analyze import LayerUse, StepUse, Utilization, step_time_ns, utilization
+from foretrace.analyze import (
+    PRODUCTS,
+    LayerUse,
+    StepUse,
+    Utilization,
+    calls_of,
+    step_time_ns,
+    utilization,
+)
 from foretrace.analyze.questions import breakdown
 from foretrace.answer import (
     Answer,
@@ -33,9 +43,9 @@ from foretrace.answer import (
     rate_text,
 )
 from foretrace.base import NS_PER_S, ScenarioError
-from foretrace.graph import operator_classes
+from foretrace.graph import NO_STEP, WHOLE, operator_classes
 from foretrace.machine import Chip
-from foretrace.operators import OperatorClass
+from foretrace.operators import OperatorClass, operator_class
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.resize.read import ReadSizes, read_sizes
 
@@ -333,7 +343,35 @@ def _why_no_samples(baseline: Baseline, read: ReadSizes) -> str | None:
         )
     if _holds_tokens(baseline, read):
         return "sequences lie behind one another: state their number with --global-batch"
+    num_passes = _passes(baseline)
+    if num_passes > baseline.before.plan.num_microbatches:
+        return (
+            f"no steps are marked, and {num_passes:,} passes look alike: state the samples of all "
+            "with --global-batch"
+        )
     return None
+
+
+def _passes(baseline: Baseline) -> int:
+    """How often everything that multiplies is run where no steps are marked; 1 where they are.
+
+    What a model has once, its first or its last layer, tells passes from layers that are alike.
+    """
+    timeline = baseline.program.recording.measured
+    graph = timeline.graph
+    if graph.step_names not in ((), (WHOLE,)) or not graph.ranks:
+        return 1
+    calls = calls_of(timeline, NO_STEP, graph.rank == graph.ranks[0])
+    is_first = np.diff(calls.call, prepend=-1) != 0
+    is_product = [
+        one.operator != "" and operator_class(one.operator) in PRODUCTS for one in calls.kinds
+    ]
+    kind = calls.kind[is_first & np.array(is_product, np.bool_)[calls.kind]]
+    counts = Counter[tuple[str, str]]()
+    for at, count in zip(*np.unique(kind, return_counts=True), strict=True):
+        one = calls.kinds[int(at)]
+        counts[one.operator, one.signature] += int(count)
+    return math.gcd(*counts.values()) or 1
 
 
 def _holds_tokens(baseline: Baseline, read: ReadSizes) -> bool:

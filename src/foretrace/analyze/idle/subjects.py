@@ -18,6 +18,7 @@ from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
 
 MAX_NAME = 80
 _NAMELESS = "(anonymous namespace)::"
+_HOST, _BETWEEN_CALLS = "host", "host code between calls"  # what no operator is known of
 _PLAIN, _CALL, _KERNEL = 0, 1, 2  # how a name is put together
 
 
@@ -107,7 +108,7 @@ def _name(names: tuple[str, ...], key: int, texts: int) -> str:
         return f"{shortened(own)} of {at_work}"
     if not at_work and coming:
         return f"{own} before {coming}"
-    return at_work or own
+    return at_work or (_BETWEEN_CALLS if own == _HOST else own)
 
 
 def _coming_operator(graph: ExecutionGraph) -> Int32s:

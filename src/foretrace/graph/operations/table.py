@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrace.answer import count_text
 from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
@@ -212,8 +213,8 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
     for part, trace in zip(parts, traces, strict=True):
         if not (part.items["event"] >= 0).any() and not len(part.ops["rank"]):
             raise GraphError(
-                f"nothing to replay in {str(trace.meta.path)!r}: {trace.num_events} events, but "
-                "no device operation, no call that launches one and no operator. "
+                f"nothing to replay in {str(trace.meta.path)!r}: of {_read_text(trace)} none is a "
+                "device operation, a call that launches one or an operator. "
                 "Leave the file out, or record again with foretrace.record(...)."
             )
     step_names, step_of_mark = step_table([part.marks for part in parts])
@@ -229,6 +230,14 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
         ops=_device_ops(parts, items, names.names(), step_of_mark),
         first_ns=np.array([_first_ns(part) for part in parts], np.int64),
     )
+
+
+def _read_text(trace: Trace) -> str:
+    """What a file holds, in words: its events that are read, and those that are not, by reason."""
+    left = sorted(trace.meta.dropped.items(), key=lambda one: (-one[1], one[0]))[:3]
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left)
+    not_read = f" (not read, {reasons})" if left else ""
+    return f"{count_text(trace.num_accounted, 'record')}{not_read}"
 
 
 def _rank_columns(
