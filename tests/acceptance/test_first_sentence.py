@@ -108,5 +108,6 @@ def test_parts_of_a_cause_sum_to_it() -> None:
     for cause in PLANTERS:
         for one in diagnosis(planted(cause, 1).recording).causes:
             if one.topic in {"idle", "straggler", "pipeline"}:
-                assert abs(one.waiting_ns + one.idle_ns - one.lost_ns) <= 1  # rounding of a mean
+                parts_ns = one.waiting_ns + one.idle_ns + one.inside_ns
+                assert abs(parts_ns - one.lost_ns) <= 1  # rounding of a mean
             assert 0 <= one.subject_ns <= one.lost_ns

@@ -10,8 +10,8 @@ from foretrace.analyze import Cause, Diagnosis, IdleCause, diagnosis
 from foretrace.analyze.diagnosis import ALL_RANKS
 from foretrace.graph import NodeKind
 from foretrace.simulate import simulate
-from tests.graphs import GraphBuilder
 from tests.graph.recorded import recording_of
+from tests.graphs import GraphBuilder
 from tests.truth import JobConfig, make_job
 
 

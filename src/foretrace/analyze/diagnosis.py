@@ -77,6 +77,7 @@ class Cause:
     lost_ns: int  # device time lost per step, on average over ranks; of a hang 0: it never ends
     waiting_ns: int = 0  # of it, others' waiting
     idle_ns: int = 0  # of it, idle
+    inside_ns: int = 0  # of it, inside operators of a host without a device
     subject_ns: int = 0  # of it, that of the subject
     share: float = 0.0  # of the job's step time
     factor: float = 1.0  # how many times as long slow work takes as its equals
@@ -103,15 +104,14 @@ class Cause:
     @property
     def _shares(self) -> tuple[str, ...]:
         """What it consists of, where that is not one thing alone."""
-        inside_ns = self.lost_ns - self.waiting_ns - self.idle_ns
-        is_inside = self.cause is IdleCause.STALL and inside_ns > 0
-        told = ((self.waiting_ns, "waiting"), (self.idle_ns, "idle"))
-        named = [(ns, what) for ns, what in told if ns]
-        named += [(inside_ns, "in operators")] if is_inside and named else []
-        texts = [
-            f"{duration_text(ns)}{' of it' * (not at)} {what}"
-            for at, (ns, what) in enumerate(named)
-        ]
+        parts = (
+            (self.waiting_ns, "waiting"),
+            (self.idle_ns, "idle"),
+            (self.inside_ns, "in operators"),
+        )
+        named = [(ns, what) for ns, what in parts if ns]
+        texts = [f"{duration_text(ns)} of it {what}" for ns, what in named[:1]]
+        texts += [f"{duration_text(ns)} {what}" for ns, what in named[1:]]
         return tuple(texts) if len(texts) > 1 else ()
 
     @property
@@ -228,6 +228,7 @@ class Diagnosis(Answer):
                 Column("share", "of the step"),
                 Column("waiting_ns"),
                 Column("idle_ns"),
+                Column("inside_ns", "in operators ms", shown=Shown.WIDE),
                 Column("subject", "operator or call", Unit.NAME),
                 Column("subject_ns", "of it ms"),
                 Column("factor", "times its equals", Unit.NUMBER, shown=Shown.WIDE),
@@ -275,7 +276,7 @@ def _of_hang(recording: Recording) -> tuple[Cause, ...]:
 
 def _per_cell(one: Cause, cells: int, step_ns: int) -> Cause:
     """A sum over steps and ranks as its mean."""
-    names = ("lost_ns", "waiting_ns", "idle_ns", "subject_ns")
+    names = ("lost_ns", "waiting_ns", "idle_ns", "inside_ns", "subject_ns")
     means = {name: getattr(one, name) // cells for name in names}
     return replace(one, share=means["lost_ns"] / step_ns, **means)
 
@@ -402,6 +403,7 @@ def _sum_of(alike: list[Cause]) -> Cause:
         lost_ns=sum(one.lost_ns for one in alike),
         waiting_ns=sum(one.waiting_ns for one in alike),
         idle_ns=sum(one.idle_ns for one in alike),
+        inside_ns=sum(one.inside_ns for one in alike),
         subject_ns=by_subject[subject],
         num_ranks=max(len(ranks), shared),
     )
@@ -463,6 +465,7 @@ def _with_stalled_work(entries: list[Cause], timeline: Timeline) -> list[Cause]:
                 lost_ns,
                 waiting_ns=sum(one.waiting_ns for one in alike),
                 idle_ns=sum(one.idle_ns for one in alike),
+                inside_ns=stalled.over_ns,
                 subject_ns=stalled.operator_ns,
             )
         )

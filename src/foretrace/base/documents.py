@@ -221,14 +221,23 @@ def document_path(
     raise shelf.error(f"no {shelf.noun} is called {text!r}, and no such file exists: {hint}")
 
 
-def parsed_toml(path: Path, error: type[ModelError]) -> dict[str, object]:
+def parsed_toml(
+    path: Path, error: type[ModelError], *, until: str | None = None
+) -> dict[str, object]:
     """What a TOML file holds.
+
+    Args:
+        path: of the file.
+        error: raised if it cannot be parsed.
+        until: a line, from which on nothing is read; of all that reading a file costs, parsing is
+            most.
 
     Raises:
         ModelError: `error`, if it cannot be parsed.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text if until is None else text.partition(f"\n{until}\n")[0])
     except (ValueError, RecursionError) as err:  # of digits without end, too
         raise error(f"{str(path)!r} is not a TOML file: {err}") from err
 

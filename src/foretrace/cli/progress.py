@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.progress import TimeElapsedColumn as Elapsed
 
 from foretrace.cli.settings import ProgressKind, progress_kind
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class ProgressLine(Protocol):
     """Says what is being done, and how far it is."""
+
+    def now(self, what: str) -> None:
+        """Begin something whose length is not known."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Say how much of the present thing is done."""
+
+
+class NoLine:
+    """Nobody reads along."""
 
     def now(self, what: str) -> None:
         """Begin something whose length is not known."""
@@ -72,13 +83,24 @@ def activity() -> Iterator[ProgressLine]:
         yield LinesOfJson()
         return
     console = Console(stderr=True)
+    if kind is ProgressKind.NONE or not console.is_terminal:
+        yield NoLine()
+        return
+    from rich.progress import (  # on demand: a pipe shows no line
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        Elapsed(),
+        TimeElapsedColumn(),
     )
-    is_quiet = kind is ProgressKind.NONE or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=is_quiet) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         yield OneLine(bar)

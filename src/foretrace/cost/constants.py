@@ -29,6 +29,7 @@ from foretrace.base import (
 from foretrace.cost.errors import Errors
 from foretrace.machine import Chip
 
+_LEFT_OUT = "[[left_out]]"  # such tables stand behind all others
 ELSEWHERE = "elsewhere"  # in place of a chip: constants fitted to all of them
 RECORDINGS = "recordings"  # source of constants that recordings taught
 FOLDER = Path(__file__).parent / "constants"
@@ -150,16 +151,23 @@ def collectives_for(chip: Chip) -> tuple[Constants, ...]:
     return _known(chip.costs, chip.name, "collectives")
 
 
-def _constants_in(folder: Path, kind: str) -> tuple[Constants, ...]:
-    return tuple(read_constants(path) for path in sorted(folder.glob(f"{kind}-*.toml")))
+def _constants_in(folder: Path, kind: str, *, has_errors: bool = True) -> tuple[Constants, ...]:
+    paths = sorted(folder.glob(f"{kind}-*.toml"))
+    return tuple(read_constants(path, has_errors=has_errors) for path in paths)
+
+
+@cache
+def _shipped_fits(kind: str) -> tuple[Constants, ...]:
+    """What predicts, of all that this version ships: without the rows that only say how well."""
+    return _constants_in(FOLDER, kind, has_errors=False)
 
 
 @cache
 def _known(folder: Path | None, chip: str, kind: str) -> tuple[Constants, ...]:
     """A folder's constants before those shipped; what recordings taught is of their chip alone."""
-    shipped = shipped_constants() if kind == "kernels" else shipped_collectives()
     if folder is None:
-        return shipped
+        return _shipped_fits(kind)
+    shipped = shipped_constants() if kind == "kernels" else shipped_collectives()
     own = (
         replace(
             one,
@@ -174,15 +182,20 @@ def _known(folder: Path | None, chip: str, kind: str) -> tuple[Constants, ...]:
     return joined(tuple(own), shipped)
 
 
-def read_constants(path: Path) -> Constants:
+def read_constants(path: Path, *, has_errors: bool = True) -> Constants:
     """Constants from a file that `foretrace calibrate` wrote.
+
+    Args:
+        path: of the file.
+        has_errors: read its errors on rows that were left out too; they are most of it.
 
     Raises:
         MachineError: if it is no such file.
     """
     where = f"file of constants {str(path)!r}"
     try:
-        stated = read_keys(parsed_toml(path, MachineError), _KEYS, where, error=MachineError)
+        document = parsed_toml(path, MachineError, until=None if has_errors else _LEFT_OUT)
+        stated = read_keys(document, _KEYS, where, error=MachineError)
         return Constants(
             chip=stated["chip"],
             architecture=stated["architecture"],
@@ -235,7 +248,7 @@ def _lines(constants: Constants) -> Iterable[str]:
         yield from (f"{region} = {text}" for region, text in spreads.items())
     for one in constants.left_out:
         yield ""
-        yield "[[left_out]]"
+        yield _LEFT_OUT
         yield from _pairs(one.as_json())
 
 
