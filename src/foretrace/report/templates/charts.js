@@ -67,6 +67,13 @@
     return rows.filter((row) => longest(row) >= least);
   }
   const barOf = (value, meaning) => (meaning ? { value, itemStyle: { color: colour(meaning) } } : value);
+  // A name that is too long for its room, broken at a blank; what is too long then ends in dots.
+  const lettersIn = (room) => Math.floor(room / (0.55 * FONT));
+  function inTwoLines(name, room) {
+    const at = name.lastIndexOf(" ", lettersIn(room));
+    return name.length <= lettersIn(room) || at < 1 ? name : name.slice(0, at) + "\n" + name.slice(at + 1);
+  }
+
   function bars(chart, table, width) {
     const isUpright = chart.kind === "columns";
     const rows = drawnRows(chart, table), isStacked = chart.series.some((one) => one.group);
@@ -85,9 +92,12 @@
       label: isStacked || one.is_faint || isUpright ? undefined : { show: true, position: "right", color: colour("dim"), fontSize: FONT - 1, formatter: (bar) => text(bar.value, chart.unit) },
       data: rows.map((row) => barOf(row[placeOf(table, one.column)], table.colours[table.rows.indexOf(row)])),
     }));
+    const room = Math.min(260, width * (width < NARROW_PX ? 0.46 : 0.38));
+    const isLong = !isUpright && names.some((name) => name.length > lettersIn(room));
+    const broken = isLong ? { width: room, overflow: "truncate", lineHeight: FONT + 1, formatter: (name) => inTwoLines(name, room) } : {};
     const category = {
       ...quietAxis(), type: "category", data: names, inverse: !isUpright, splitLine: { show: false },
-      axisLabel: { ...label(), color: colour("ink"), width: isUpright ? undefined : Math.min(260, width * (width < NARROW_PX ? 0.46 : 0.38)), overflow: "truncate", hideOverlap: isUpright },
+      axisLabel: { ...label(), color: colour("ink"), hideOverlap: isUpright, ...broken },
     };
     // As many ticks as their labels leave room for: half of a narrow chart is names.
     const ticks = isUpright ? 5 : Math.max(2, Math.min(5, Math.floor(width / TICK_PX)));
