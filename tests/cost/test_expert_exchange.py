@@ -57,3 +57,13 @@ def test_few_processors_copy_slowly_and_more_experts_mean_more_copies() -> None:
 
     assert few > 3 * many
     assert one < many
+
+
+def test_a_message_is_on_its_way_between_hosts_however_few_tokens_there_are() -> None:
+    def took_ns(hosts: int, values: dict[str, float]) -> float:
+        return float(exchange_ns(shapes(tokens=1, hosts=hosts, direct=1), H100, values)[0])
+
+    farther = {**START, "crossing_ns": START["crossing_ns"] + 5000}
+
+    assert took_ns(4, farther) - took_ns(4, START) == pytest.approx(5000)
+    assert took_ns(1, farther) == took_ns(1, START)

@@ -178,3 +178,25 @@ def test_a_chip_that_says_too_little_gets_rooflines_or_unknowns_and_no_error() -
 
     expected = (Source.ROOFLINE, Source.ROOFLINE, Source.FITTED, Source.UNKNOWN)
     assert found.source.tolist() == list(expected)
+
+
+def test_cudnn_has_constants_of_its_own_where_its_architecture_was_measured() -> None:
+    sizes = (1, 16, 16, 128, 4096, 4096, 1)
+    rows = [
+        Operation(model, kind, "bf16", sizes)
+        for model, kind in (
+            ("attention", "cudnn"),
+            ("attention", "flash"),
+            ("attention backward", "cudnn"),
+            ("attention backward", "flash2"),
+        )
+    ]
+
+    h200, b200 = (
+        FittedKernels(load_chip(name)).operation_costs(rows).duration_ns.tolist()
+        for name in ("h200-sxm", "b200-sxm")
+    )
+
+    assert h200[0] < h200[1]
+    assert h200[2] < 0.7 * h200[3]
+    assert (b200[0], b200[2]) == (b200[1], b200[3])

@@ -41,17 +41,36 @@ def test_decode_rows_are_kept_apart_by_library_and_what_is_kept(tmp_path: Path) 
 
 def test_encoders_of_pytorch_run_in_the_kernels_of_all_attention(tmp_path: Path) -> None:
     one = {"batch": 2, "heads": 8, "head_dim": 64, "seq": 77, "dtype": "bf16"}
-    kinds = "trtllm", "torch 2.11.0+cu130"
-    write(tmp_path, "attention-encoder", *({**one, "framework": name} for name in kinds))
+    kinds = ("trtllm", 0.0), ("torch 2.11.0+cu130", 20.0)
+    rows = ({**one, "framework": name, "bwd_time_ns": back} for name, back in kinds)
+    write(tmp_path, "attention-encoder", *rows)
 
     found = read_tables(tmp_path)
 
     assert [(each.model, each.kind) for each in found] == [
         ("attention encoder", "even"),
-        ("attention", "flash"),
+        ("attention", "cudnn"),
+        ("attention backward", "cudnn"),
     ]
     assert all(isinstance(each.shapes, AttentionShapes) for each in found)
-    assert [each.shapes.is_causal.tolist() for each in found] == [[False], [False]]  # type: ignore[union-attr]
+    assert [each.shapes.is_causal.tolist() for each in found] == 3 * [[False]]  # type: ignore[union-attr]
+
+
+def test_encoders_of_two_releases_stand_apart_and_those_of_three_do_not(tmp_path: Path) -> None:
+    one = {
+        "batch": 2,
+        "heads": 8,
+        "head_dim": 72,
+        "seq": 77,
+        "dtype": "bf16",
+        "framework": "trtllm",
+    }
+    releases = "1.3.0rc20", "1.3.0rc10;1.3.0rc20", "1.3.0rc10;1.3.0rc15;1.3.0rc20", "1.3.0rc10"
+    write(tmp_path, "attention-encoder", *({**one, "versions": each} for each in releases))
+
+    found = [(each.kind, len(each.measured_ns)) for each in read_tables(tmp_path)]
+
+    assert found == [("uneven", 2), ("uneven over releases", 1), ("uneven older", 1)]
 
 
 def test_latent_rows_of_prompts_are_attention_and_of_tokens_decode(tmp_path: Path) -> None:

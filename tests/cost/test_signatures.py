@@ -174,7 +174,7 @@ def test_no_shapes_are_too_odd(
 @pytest.mark.parametrize(
     ("operator", "kind"),
     [
-        ("aten::_scaled_dot_product_cudnn_attention", "flash"),
+        ("aten::_scaled_dot_product_cudnn_attention", "cudnn"),
         ("aten::_scaled_dot_product_flash_attention", "flash2"),
     ],
 )

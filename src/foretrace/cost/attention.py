@@ -19,8 +19,9 @@ from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 
-# Kinds of kernels: what is newest on a chip, and FlashAttention 2, which PyTorch brings.
-FLASH, PROFILED = "flash", "flash2"
+# Kinds of kernels: what is newest on a chip, FlashAttention 2, which PyTorch brings, and cuDNN's,
+# which PyTorch and Transformer Engine call where they can.
+FLASH, PROFILED, CUDNN = "flash", "flash2", "cudnn"
 CONSTANTS = (
     Constant("launch_ns", "ns", "from one kernel to the next", 500, 30_000, 5_000),
     Constant("matrix_rate", "", "arithmetic of the products, of the peak", 0.1, 1.0, 0.7),

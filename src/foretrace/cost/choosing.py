@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from foretrace.base import MachineError
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, Spread, width_of
 from foretrace.cost.errors import REGIONS
 from foretrace.cost.model import Source
@@ -15,8 +16,8 @@ from foretrace.machine import Chip, load_chip
 # NVIDIA's architectures by age: a chip without measurements resembles its neighbours most.
 _BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
 # A chip's own constants from fewer rows than this give way to those of a twin: the same chip with
-# another memory. Some 200 products along one line of shapes put an A100 of 40 GB a third below
-# one of 80 GB, which has the same processors, clock and power limit.
+# another memory. Other chips take them last. Some 200 products along one line of shapes put an A100
+# of 40 GB a third below one of 80 GB, which has the same processors, clock and power limit.
 _FEW_ROWS = 250
 # What runs on the same units stands in for a format that nobody measured, the nearest first.
 _STAND_INS = {
@@ -91,20 +92,24 @@ def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constan
     """The fit of the nearest chip; of those equally near, of the benchmark that most chips share.
 
     A chip without a table is compared with others by what it does on them all; a table of one
-    chip alone has habits of its own. Then the one with the most rows counts.
+    chip alone has habits of its own. Then the one with the most rows counts. What cards with
+    graphics memory do comes last for other chips: power holds them back, which no constant knows.
     """
     shared = Counter(fit.source for _, fit in fits)
 
-    def order(pair: tuple[Constants, Fit]) -> tuple[int, int, int, str]:
+    def order(pair: tuple[Constants, Fit]) -> tuple[bool, bool, int, int, int, str]:
         one, fit = pair
-        return (_distance(chip, one), -shared[fit.source], -fit.num_rows, one.chip)
+        return (
+            *(_rests_on_few(fit), not _is_card(chip) and _is_of_card(one.chip)),
+            *(_distance(chip, one), -shared[fit.source], -fit.num_rows, one.chip),
+        )
 
     return min(fits, key=order)
 
 
 def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
     """Another chip's constants, with what memory, cache and processors of a card hand over."""
-    if chip.memory_bytes_per_ns >= _FEW_BYTES * (chip.num_processors or 0):
+    if not _is_card(chip):
         return fit
     values = dict(fit.values)
     if fit.model in _OF_WEIGHTS and "memory_rate" in values:
@@ -122,6 +127,20 @@ def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
     return replace(fit, values=values)
 
 
+def _is_card(chip: Chip) -> bool:
+    """Whether a chip has graphics memory, by what of its bandwidth a processor has."""
+    return chip.memory_bytes_per_ns < _FEW_BYTES * (chip.num_processors or 0)
+
+
+@cache
+def _is_of_card(name: str) -> bool:
+    """The same of a chip by its name; whatever nobody described is none."""
+    try:
+        return _is_card(_described(name))
+    except MachineError:
+        return False
+
+
 @cache
 def _described(name: str) -> Chip:
     return load_chip(name)
@@ -134,7 +153,7 @@ def _cycles(chip: Chip) -> float:
 
 def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
     """Constants of the same chip with another memory, where the chip's own rest on few rows."""
-    if own.model != _PRODUCTS or own.num_rows >= _FEW_ROWS:
+    if not _rests_on_few(own):
         return None
     silicon, _, _ = chip.name.rpartition("-")
     twins = [
@@ -147,6 +166,10 @@ def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
         and fit.num_rows >= _FEW_ROWS
     ]
     return max(twins, key=lambda fit: fit.num_rows, default=None)
+
+
+def _rests_on_few(fit: Fit) -> bool:
+    return fit.model == _PRODUCTS and fit.num_rows < _FEW_ROWS
 
 
 def _distance(chip: Chip, one: Constants) -> int:

@@ -31,6 +31,7 @@ CONSTANTS = (
     Constant("link_rate", "", "of the links' bandwidth", 0.05, 1, 0.65),
     Constant("expert_rate", "B/ns", "what goes to one expert straight", 0.5, 1e3, 30),
     Constant("network_rate", "", "of the bandwidth between hosts", 0.05, 1, 0.9),
+    Constant("crossing_ns", "ns", "a message on its way between hosts, once", 10, 1e5, 1e4),
     Constant("crowding", "", "network lost with each further host beyond four", 0.001, 1, 0.1),
 )
 
@@ -121,4 +122,5 @@ def exchange_ns(shapes: ExchangeShapes, chip: Chip, values: Mapping[str, float])
     network_ns = shapes.network_bytes / np.maximum(rate, 1e-9)
     body_ns = at_once(copying_ns, linking_ns, to_experts_ns, network_ns)
     fixed_ns = values["launch_ns"] + values["expert_ns"] * shapes.experts
+    fixed_ns = fixed_ns + values["crossing_ns"] * (shapes.hosts > 1)
     return fixed_ns + values["token_ns"] * shapes.tokens + body_ns

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
-from foretrace.cost.attention import PROFILED
+from foretrace.cost.attention import CUDNN, FLASH, PROFILED
 from foretrace.cost.choosing import Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, constants_for, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
@@ -23,6 +23,7 @@ from foretrace.cost.older import for_older_kernels
 from foretrace.cost.operand_formats import operand_formats
 from foretrace.cost.predicting import model_ns, shapes_of
 from foretrace.cost.signatures import (
+    ATTENTION,
     CONVOLUTION,
     DECODE,
     EXPERT_EXCHANGE,
@@ -191,6 +192,7 @@ class FittedKernels:
     def _answer(
         self, key: tuple[str, str, str], sizes: Int64s, rows: Int64s, answer: _Distinct
     ) -> None:
+        key = self._with_stand_in(key)
         model, _, dtype = key
         chosen = self._chosen(key) if _is_described(key, self.chip) else None
         if chosen is None:
@@ -211,6 +213,17 @@ class FittedKernels:
             for column in (answer.duration_ns, answer.low_ns, answer.high_ns):
                 column[rows[is_found]] = found_ns[is_found]
             answer.source[rows[is_found]] = Source.TABLE
+
+    def _with_stand_in(self, key: tuple[str, str, str]) -> tuple[str, str, str]:
+        """What is costed: cuDNN's attention of no other architecture stands in for a chip's."""
+        model, kind, dtype = key
+        if kind != CUDNN:
+            return key
+        width, alike = width_of(dtype), self.chip.architecture
+        ones = (one for one in self.constants if one.architecture == alike)
+        if any(one.fit(model, kind, width) is not None for one in ones):
+            return key
+        return model, FLASH if model == ATTENTION else PROFILED, dtype
 
     def _chosen(self, key: tuple[str, str, str]) -> Chosen | None:
         model, kind, dtype = key

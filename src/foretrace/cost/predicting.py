@@ -20,7 +20,7 @@ from foretrace.cost.expert_exchange import CONSTANTS as EXCHANGE_CONSTANTS
 from foretrace.cost.expert_exchange import ExchangeShapes, exchange_ns
 from foretrace.cost.experts import CONSTANTS as EXPERT_CONSTANTS
 from foretrace.cost.experts import ExpertShapes, experts_ns
-from foretrace.cost.fitting import Constant
+from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.gemm import CONSTANTS as GEMM_CONSTANTS
 from foretrace.cost.gemm import GemmShapes, gemm_ns
 from foretrace.cost.memory_bound import CONSTANTS as MOVEMENT_CONSTANTS
@@ -45,9 +45,15 @@ CONSTANTS_BY_MODEL: Mapping[str, tuple[Constant, ...]] = {
     "expert exchange": EXCHANGE_CONSTANTS,
 }
 # In names of kinds of which a library's whole calls were timed, not its kernels: 60 to 500 us of
-# Python and of launches one by one.
+# Python and of launches one by one, which the kernels run beside. Scales of blocks of operands are
+# turned first where rows are no multiple of the four that 16 bytes hold.
 CALL = "call"
-_MOST_CALL_NS = 600_000
+_CALL_CONSTANTS = (Constant("call_ns", "ns", "the host's call, beside its kernels", 1e3, 6e5, 1e5),)
+_PRODUCT_CALL_CONSTANTS = (
+    *_CALL_CONSTANTS,
+    Constant("turned_ns", "ns", "more of it where four does not divide the rows", 10, 3e5, 1e4),
+)
+_TURNED_ROWS = 4
 KernelShapes: TypeAlias = (
     GemmShapes | AttentionShapes | DecodeShapes | ExpertShapes | ExchangeShapes
 )
@@ -78,9 +84,8 @@ def constants_of(model: str, kind: str) -> tuple[Constant, ...]:
         return OPERATOR_CONSTANTS
     if CALL not in kind.split():
         return CONSTANTS_BY_MODEL[model]
-    return tuple(
-        replace(one, upper=_MOST_CALL_NS) if one.name == "launch_ns" else one
-        for one in CONSTANTS_BY_MODEL[model]
+    return *CONSTANTS_BY_MODEL[model], *(
+        _PRODUCT_CALL_CONSTANTS if model == "gemm" else _CALL_CONSTANTS
     )
 
 
@@ -102,6 +107,9 @@ def model_ns(
     Raises:
         MachineError: if the chip's description lacks what the model needs.
     """
+    if "call_ns" in values:
+        kernels = {name: value for name, value in values.items() if name != "call_ns"}
+        return at_once(model_ns(model, shapes, chip, values=kernels), _call_ns(shapes, values))
     if not isinstance(shapes, GemmShapes):
         duration_ns: Float64s = _NS_OF_SHAPES[type(shapes)](shapes, chip, values)
         return duration_ns
@@ -112,6 +120,14 @@ def model_ns(
     by_input = GemmShapes(shapes.batch, shapes.m, shapes.k, shapes.n, shapes.dtype)
     by_weight = GemmShapes(shapes.batch, shapes.n, shapes.k, shapes.m, shapes.dtype)
     return gemm_ns(by_input, chip, values) + gemm_ns(by_weight, chip, values)
+
+
+def _call_ns(shapes: ModelShapes, values: Mapping[str, float]) -> Float64s:
+    """How long the host is at a library's call of each row; float64[rows]."""
+    call_ns = np.full(len(shapes), values["call_ns"])
+    if isinstance(shapes, GemmShapes):
+        call_ns += values["turned_ns"] * (shapes.m % _TURNED_ROWS > 0)
+    return call_ns
 
 
 def taken(shapes: ModelShapes, rows: Bools) -> ModelShapes:

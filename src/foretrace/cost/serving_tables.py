@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.cost.attention import FLASH, AttentionShapes
+from foretrace.cost.attention import CUDNN, FLASH, AttentionShapes
 from foretrace.cost.decode import OPERATOR, Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes
@@ -41,9 +42,13 @@ _MOST_HEAD = 256
 _HEAD_STEP, EVEN, UNEVEN = 16, "even", "uneven"
 # Kinds of experts' kernels: grouped products by CUTLASS and DeepGEMM, and serving libraries' own.
 GROUPED, SERVED = "grouped", "served"
-# Times of grouped products are medians over the releases that a row names, whose starts differ by
-# 25 us: those of the newest release of a number format are the kind's, others are kinds apart.
+# One library's times are medians over the releases that a row names, whose grouped products start
+# 25 us apart: those of the newest release of a number format are the kind's, others are kinds
+# apart. Its encoders' kernels on a Hopper take three to four times as long in one release as in the
+# next. The median of two releases is then a mean that no kernel takes; of three, two of them new,
+# it is a new one's.
 _OVER_RELEASES, _OLDER = " over releases", " older"
+_OF_THREE = 3
 # How tokens fall on ranks is what a table says where ranks are few. Beyond, one release took as
 # long as three to four times the rows that an even load leaves on a rank, the next as long as these
 # rows; and serving libraries' tables hold all tokens on every rank. Such rows are left out: what
@@ -91,28 +96,41 @@ def decode_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
 def encoder_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     """Attention of encoders: all see all, every head has its own keys.
 
-    PyTorch has no kernels of encoders: theirs are those of all attention.
+    PyTorch has no kernels of encoders: theirs are those of all attention, by cuDNN.
     """
     import polars as pl  # on demand, as above
 
     is_even = pl.col("head_dim") % _HEAD_STEP == 0
     is_general = pl.col("framework").str.starts_with(_PYTORCH)
-    names = ("batch", "heads", "heads", "head_dim", "seq", "seq", "causal")
     frame = frame.with_columns(causal=pl.lit(0))
+    served = frame.filter(~is_general)
     own = pl.when(is_even).then(pl.lit(EVEN)).otherwise(pl.lit(UNEVEN))
-    for model, kind, part in (
-        ("attention encoder", own, frame.filter(~is_general)),
-        ("attention", pl.lit(FLASH), frame.filter(is_general)),
-    ):
+    parts = (
+        (
+            "attention encoder",
+            pl.concat_str([own, _release(served, pl.lit(value=True), one_of=_OF_THREE)]),
+            served,
+        ),
+        ("attention", pl.lit(CUDNN), frame.filter(is_general)),
+        ("attention backward", pl.lit(CUDNN), frame.filter(is_general)),
+    )
+    for model, kind, part in parts:
+        is_backward = model.endswith("backward")
         yield from measured_parts(
             part,
             chips,
             model=model,
             kind=kind,
-            shapes=lambda rows, dtype: AttentionShapes.of(columns_of_sizes(rows, *names), dtype),
+            shapes=partial(_encoded, is_backward=is_backward),
             grouped_by=("heads", "head_dim", "batch"),
-            family="attention encoder {}".format,
+            family=f"attention encoder {'backward ' * is_backward}{{}}".format,
+            time="bwd_time_ns" if is_backward else "time_ns",
         )
+
+
+def _encoded(rows: pl.DataFrame, dtype: str, *, is_backward: bool) -> AttentionShapes:
+    names = ("batch", "heads", "heads", "head_dim", "seq", "seq", "causal")
+    return AttentionShapes.of(columns_of_sizes(rows, *names), dtype, is_backward=is_backward)
 
 
 def latent_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
@@ -201,21 +219,30 @@ def expert_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     )
 
 
-def _release(grouped: pl.DataFrame, is_grouped: pl.Expr) -> pl.Expr:
-    """What a kind's name ends with: nothing where a time is of the newest release alone."""
+def _release(rows: pl.DataFrame, is_told: pl.Expr, *, one_of: int = 1) -> pl.Expr:
+    """What a kind's name ends with: nothing where a time is the newest release's.
+
+    Args:
+        rows: of the library whose releases differ.
+        is_told: which rows of the table these are.
+        one_of: from how many releases on a median is the time of a new one; two have a mean.
+    """
     import polars as pl  # on demand, as above
 
-    if "versions" not in grouped.columns:
+    if "versions" not in rows.columns:
         return pl.lit("")
     known: dict[str, str] = {}
-    for dtype, named in grouped.select("dtype", pl.col("versions").fill_null("")).iter_rows():
+    for dtype, named in rows.select("dtype", pl.col("versions").fill_null("")).iter_rows():
         known[dtype] = max((known.get(dtype, ""), *named.split(";")), key=_numbers)
     newest = pl.col("dtype").replace_strict(known, default="", return_dtype=pl.String)
     named = pl.col("versions").fill_null(newest)
+    releases = named.str.split(";")
+    is_known = releases.list.contains(newest)
+    is_middle = (pl.lit(one_of) > 1) & is_known & (releases.list.len() >= one_of)
     return (
-        pl.when(~is_grouped | (named == newest))
+        pl.when(~is_told | (named == newest) | is_middle)
         .then(pl.lit(""))
-        .when(named.str.split(";").list.contains(newest))
+        .when(is_known)
         .then(pl.lit(_OVER_RELEASES))
         .otherwise(pl.lit(_OLDER))
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretrace.cost.attention import FLASH, PROFILED
+from foretrace.cost.attention import CUDNN, FLASH, PROFILED
 from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.memory_bound import Access
 from foretrace.cost.older import is_older
@@ -144,7 +144,8 @@ def _attention(operator: str, signature: str, kernel: str) -> Operation:
         return _UNKNOWN_OPERATION
     # PyTorch and most traces run FlashAttention-2; what is newer says so in its name.
     said = f"{operator} {kernel}".lower()
-    is_newer = any(text in said for text in ("sm90", "fa3", "cudnn", "fmha_sm"))
+    is_newer = any(text in said for text in ("sm90", "fa3", "fmha_sm")) and not shape.is_backward
+    kind = CUDNN if CUDNN in said else FLASH if is_newer else PROFILED
     # Half of the arithmetic goes over the size of keys, half over that of values.
     head_size = (shape.head_size + shape.value_size) // 2
     sizes = (
@@ -153,7 +154,7 @@ def _attention(operator: str, signature: str, kernel: str) -> Operation:
     )
     return Operation(
         ATTENTION_BACKWARD if shape.is_backward else ATTENTION,
-        FLASH if is_newer and not shape.is_backward else PROFILED,
+        kind,
         shapes.single[0].dtype,
         sizes,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace.base import ModelError
-from foretrace.cost.attention import FLASH, PROFILED, AttentionShapes
+from foretrace.cost.attention import CUDNN, FLASH, PROFILED, AttentionShapes
 from foretrace.cost.decode import OPERATOR
 from foretrace.cost.gemm import LIBRARY, GemmShapes
 from foretrace.cost.measured import (
@@ -48,6 +48,7 @@ _MOST_HEAD = 256
 # the whole call, by the library that it calls.
 BLOCKWISE = "blockwise"
 _CALLED = ("cutlass", "deepgemm")
+_PYTORCH = "torch"
 
 
 class _Layout(NamedTuple):
@@ -184,6 +185,8 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
         .then(pl.lit(OPERATOR))
         .when(pl.col("framework") == "flash-attn")
         .then(pl.lit(PROFILED))
+        .when(pl.col("framework").str.starts_with(_PYTORCH))
+        .then(pl.lit(CUDNN))
         .otherwise(pl.lit(FLASH))
     )
     frame = frame.with_columns(kind=kind)
@@ -201,10 +204,14 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
             kind=pl.col("kind"),
             shapes=partial(_attended, is_backward=model.endswith("backward")),
             grouped_by=("heads", "kv_heads", "head_dim"),
-            family=family.format,
+            family=partial(_attention_family, family),
             time=time,
             older=PROFILED,
         )
+
+
+def _attention_family(family: str, kind: str) -> str:
+    return f"{family} by {kind}" if kind == CUDNN else family
 
 
 def _attended(rows: pl.DataFrame, dtype: str, *, is_backward: bool) -> AttentionShapes:
