@@ -9,6 +9,7 @@ import pytest
 
 from foretrace.software import kernel_factors
 from foretrace.validate import PublishedRun, RunPrediction, lessons
+from foretrace.validate.runs.learning import models_left_out
 from tests.validate.runs.sample import predicted, published
 
 _OTHERS_S = 4.0  # of every step, beside its products
@@ -52,3 +53,24 @@ def test_an_odd_run_moves_no_other_and_a_run_counts_by_its_products(tmp_path: Pa
 
 def test_few_runs_teach_nothing(tmp_path: Path) -> None:
     assert _taught(tmp_path, *[(6.0, 10.0)] * 3) == []
+
+
+def test_a_model_is_told_by_the_others_of_its_source(tmp_path: Path) -> None:
+    run = published(tmp_path)
+    steps = [(6.0, _OTHERS_S + 1.2 * 6.0)] * 4 + [(6.0, _OTHERS_S + 1.5 * 6.0)]
+    rows = [_predicted(run, one) for one in steps]
+    rows = [replace(one, model=f"model {at}") for at, one in enumerate(rows)]
+
+    (found,) = models_left_out([run] * 5, rows)
+
+    assert (found.num_models, found.num_runs) == (5, 5)
+    assert found.worst_model == "model 4"
+    assert found.worst_model_error == pytest.approx(1 - (4 + 1.2 * 6) / (4 + 1.5 * 6), abs=1e-3)
+    assert found.mean_abs_error == pytest.approx(found.worst_model_error / 5, abs=1e-3)
+
+
+def test_a_single_model_is_left_out_by_none(tmp_path: Path) -> None:
+    run = published(tmp_path)
+    rows = [_predicted(run, (6.0, 11.0))] * 6
+
+    assert models_left_out([run] * 6, rows) == ()

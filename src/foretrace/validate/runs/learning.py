@@ -1,5 +1,7 @@
 """`lessons`: what each source of runs teaches of products, by class of software, chip and format.
 
+`models_left_out` says how far that carries within a source: from all models but one to that one.
+
 As far as a run's predicted step is products of one format on its critical path, it grows with their
 factor, to first order. The factor of one source, class, architecture and format is the one that
 makes the sum of its runs' absolute errors least: a run's own factor counts by the share of its step
@@ -17,7 +19,7 @@ import numpy as np
 
 from foretrace.base import known_format
 from foretrace.software import PRODUCTS_BY_FORMAT, Learned, kernel_factors
-from foretrace.validate.runs.results import RunPrediction
+from foretrace.validate.runs.results import ModelsLeftOut, RunPrediction
 from foretrace.validate.runs.table import PublishedRun
 
 _USUAL = "16bit"
@@ -52,6 +54,60 @@ def lessons(runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]) -> tupl
         runs: as `read_runs` gives them.
         rows: their predictions, in that order.
     """
+    return tuple(
+        Lesson(family, Learned(architecture, source, len(group), _factor(group), dtype))
+        for (family, architecture, source, dtype), group in _told_groups(runs, rows)
+    )
+
+
+def models_left_out(
+    runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]
+) -> tuple[ModelsLeftOut, ...]:
+    """How far runs of each source are off with the factor that its other models teach.
+
+    Groups of at least two models, each taught by as many runs as a lesson takes; times grow with
+    products' factor to first order, as lessons have it.
+
+    Args:
+        runs: as `read_runs` gives them.
+        rows: their predictions, in that order.
+    """
+    found = (
+        _left_out(f"{source}, {family}, {architecture}, {dtype}", group)
+        for (family, architecture, source, dtype), group in _told_groups(runs, rows)
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def _left_out(name: str, group: Sequence[_Told]) -> ModelsLeftOut | None:
+    errors: dict[str, list[float]] = {}
+    for model in sorted({one.model for one in group}):
+        others = [one for one in group if one.model != model]
+        if len(others) >= _LEAST_RUNS:
+            factor = _factor(others)
+            told = (one for one in group if one.model == model)
+            errors[model] = [one.rest + factor * one.products - 1 for one in told]
+    if not errors:
+        return None
+    by_model = {model: float(np.mean(np.abs(each))) for model, each in errors.items()}
+    worst = max(by_model, key=lambda model: by_model[model])
+    every = np.concatenate(list(errors.values()))
+    return ModelsLeftOut(
+        name=name,
+        num_models=len(errors),
+        num_runs=len(every),
+        mean_abs_error=float(np.abs(every).mean()),
+        mean_error=float(every.mean()),
+        worst_model=worst,
+        worst_model_error=by_model[worst],
+    )
+
+
+_Group = tuple[tuple[str, str, str, str], list["_Told"]]
+
+
+def _told_groups(runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]) -> tuple[_Group, ...]:
+    """Runs that tell of products, by class of software, architecture, source and format."""
     groups: dict[tuple[str, str, str, str], list[_Told]] = {}
     for run, one in zip(runs, rows, strict=True):
         if one.predicted_s is None or not one.measured_s or one.has_experts:
@@ -60,17 +116,14 @@ def lessons(runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]) -> tupl
         if one.products_s.get(dtype, 0.0) >= _LEAST_SHARE * one.predicted_s:
             key = (one.software_class, one.architecture, one.source, dtype)
             groups.setdefault(key, []).append(_told(run, one, dtype))
-    return tuple(
-        Lesson(family, Learned(architecture, source, len(group), _factor(group), dtype))
-        for (family, architecture, source, dtype), group in sorted(groups.items())
-        if len(group) >= _LEAST_RUNS
-    )
+    return tuple((key, each) for key, each in sorted(groups.items()) if len(each) >= _LEAST_RUNS)
 
 
 @dataclass(frozen=True)
 class _Told:
     """One run, as shares of its measured step."""
 
+    model: str
     rest: float
     products: float  # without the factor that they were predicted with
 
@@ -85,6 +138,7 @@ def _told(run: PublishedRun, one: RunPrediction, dtype: str) -> _Told:
     factors = kernel_factors(run.described_software, one.architecture, without=(one.source,))
     measured_s = one.measured_s or 1.0
     return _Told(
+        one.model,
         ((one.predicted_s or 0.0) - one.products_s[dtype]) / measured_s,
         one.products_s[dtype] / factors[PRODUCTS_BY_FORMAT[dtype][0]] / measured_s,
     )

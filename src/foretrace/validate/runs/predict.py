@@ -12,6 +12,7 @@ from foretrace.machine import Machine
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 from foretrace.validate.runs.calibration import all_widened, calibrated
 from foretrace.validate.runs.configuration import machine_of, model_of
+from foretrace.validate.runs.learning import models_left_out
 from foretrace.validate.runs.logged_memory import logged_memory
 from foretrace.validate.runs.plans import Planned, plans_of
 from foretrace.validate.runs.results import RunPrediction, RunsReport, RunStatus
@@ -67,7 +68,12 @@ def runs_report(
     classes = predicted([known_by_class(run) for run in runs]) if by_class else ()
     nothing = predicted([known_as(run, UNKNOWN_SOFTWARE) for run in runs]) if by_class else ()
     return RunsReport(
-        rows, calibrated(rows), by_class=classes, by_nothing=nothing, unread=tuple(unread)
+        rows,
+        calibrated(rows),
+        by_class=classes,
+        by_nothing=nothing,
+        unread=tuple(unread),
+        left_models=models_left_out(runs, rows),
     )
 
 

@@ -140,6 +140,19 @@ class KindError(Plain):
     pooled_inside: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelsLeftOut(Plain):
+    """Errors of a source's runs, each model with the factor of products that its others teach."""
+
+    name: str  # source, class of software, architecture, format
+    num_models: int
+    num_runs: int
+    mean_abs_error: float
+    mean_error: float
+    worst_model: str
+    worst_model_error: float  # mean size of the errors of its runs
+
+
 @dataclass(frozen=True, repr=False)
 class RunsReport(Answer):
     """Predictions of a table of runs."""
@@ -151,6 +164,7 @@ class RunsReport(Answer):
     by_class: tuple[RunPrediction, ...] = ()  # without the descriptions of their software
     by_nothing: tuple[RunPrediction, ...] = ()  # with software of which nothing is known
     unread: tuple[str, ...] = ()  # why rows could not be read
+    left_models: tuple[ModelsLeftOut, ...] = ()
 
     @property
     def kinds(self) -> tuple[KindError, ...]:
@@ -216,6 +230,18 @@ class RunsReport(Answer):
                 "calibrated_groups",
                 self.calibrated_groups if self.calibrated else (),
                 "with one constant per source, software, GPU and format, from a fifth of the rows",
+            ),
+            Table.of(
+                "left_models",
+                self.left_models,
+                Column("name", "source, class, architecture, format"),
+                Column("num_models", "models"),
+                Column("num_runs", "runs"),
+                Column("mean_abs_error", "mean", Unit.SHARE),
+                Column("mean_error", "bias", Unit.SIGNED_SHARE),
+                Column("worst_model", "worst", Unit.NAME),
+                Column("worst_model_error", "its mean", Unit.SHARE),
+                title="each model left out, with what others of its source teach of products",
             ),
             self._worst(num_worst),
             Sentences.of(f"{len(refused)} runs refused", reasons),
