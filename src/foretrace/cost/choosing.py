@@ -97,12 +97,11 @@ def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constan
     """
     shared = Counter(fit.source for _, fit in fits)
 
-    def order(pair: tuple[Constants, Fit]) -> tuple[bool, bool, int, int, int, str]:
+    def order(pair: tuple[Constants, Fit]) -> tuple[bool, int, int, int, str]:
         one, fit = pair
-        return (
-            *(_rests_on_few(fit), not _is_card(chip) and _is_of_card(one.chip)),
-            *(_distance(chip, one), -shared[fit.source], -fit.num_rows, one.chip),
-        )
+        is_held_back = not _is_card(chip) and _is_of_card(one.chip)
+        near = _distance(chip, one), -shared[fit.source], -fit.num_rows
+        return is_held_back, *near, one.chip
 
     return min(fits, key=order)
 
@@ -153,7 +152,7 @@ def _cycles(chip: Chip) -> float:
 
 def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
     """Constants of the same chip with another memory, where the chip's own rest on few rows."""
-    if not _rests_on_few(own):
+    if own.model != _PRODUCTS or own.num_rows >= _FEW_ROWS:
         return None
     silicon, _, _ = chip.name.rpartition("-")
     twins = [
@@ -166,10 +165,6 @@ def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
         and fit.num_rows >= _FEW_ROWS
     ]
     return max(twins, key=lambda fit: fit.num_rows, default=None)
-
-
-def _rests_on_few(fit: Fit) -> bool:
-    return fit.model == _PRODUCTS and fit.num_rows < _FEW_ROWS
 
 
 def _distance(chip: Chip, one: Constants) -> int:
