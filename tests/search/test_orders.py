@@ -22,7 +22,7 @@ from foretrace.workload import (
 
 MACHINE = load_machine("dgx-h100")
 PLAN = Plan(
-    pipeline=4, tensor=2, global_batch=16, sequence=4096, sequence_parallel=True, schedule="1f1b"
+    pipeline=4, tensor=2, global_batch=8, sequence=4096, sequence_parallel=True, schedule="1f1b"
 )
 GIB = 2**30
 

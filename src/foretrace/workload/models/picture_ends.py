@@ -95,7 +95,8 @@ def read_ends(text: Entries, pixels: Entries, latent: int) -> PictureEnds:
         raise ValueError(f"[text] needs as many numbers under each of {', '.join(keys)}")
     if pixels and not (pixels.counts("channels") and pixels.count("blocks")):
         raise ValueError("[pixels] needs channels and blocks")
-    encoders = tuple(TextEncoder(*row[:-1], bool(row[-1])) for row in zip(*columns, strict=True))
+    *counts, gated = columns
+    encoders = tuple(TextEncoder(*row) for row in zip(*counts, map(bool, gated), strict=True))
     if not pixels:
         return PictureEnds(encoders)
     decoder = PixelDecoder(
