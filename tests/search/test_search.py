@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -489,3 +490,16 @@ def test_parts_of_the_time_add_up_to_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert (second.is_over, third.is_over) == (True, True)
     assert not whole.is_past(0.6)
     assert not SearchClock(Limits(time_s=None)).part(0.5).is_over
+
+
+def test_steps_of_too_many_kernels_are_told_unit_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = small()
+    monkeypatch.setattr(import_module("foretrace.search.grounds"), "_MOST_OPERATIONS", 10)
+    found = small()
+    assert found.best.plan == min(plain.leaders, key=lambda one: one.unit_ns or 0).plan
+    assert found.best.step_ns == found.best.unit_ns
+    assert found.best.peak_bytes == plain.best.peak_bytes
+    assert found.evaluated.kernels == 0 < plain.evaluated.kernels
+    assert "unit by unit" in found.note
+    assert found.beside[0].difference_parts == {}
+    assert found.as_json()

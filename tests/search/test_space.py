@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.search import MORE_VARIABLES, SpaceLimits, plan_space
 from foretrace.search.constraints import Constraint
-from foretrace.search.space import columns_of
-from foretrace.workload import PlanDraft, Transformer, load_model
+from foretrace.search.space import columns_of, promising_last
+from foretrace.workload import Plan, PlanDraft, Recompute, Transformer, load_model
 
 ROW: dict[str, object] = {
     "tp": 4, "cp": 1, "pp": 8, "dp": 2, "ep": 1, "micro_batch": 1, "microbatches": 16,
@@ -126,3 +128,19 @@ def test_sequences_are_parallel_where_tp_is_whoever_chose_it(tensor: int) -> Non
 
     assert {plan.sequence_parallel for plan in plans} == {tensor > 1}
     assert not any(plan.sequence_parallel for plan in others)
+
+
+def test_plans_that_idle_and_repeat_least_come_last_and_others_are_spread() -> None:
+    base = Plan(global_batch=64, sequence=1024, micro_batch=1, data=1)
+    piped = replace(base, pipeline=8, data=1, schedule="1f1b")
+    plans = [
+        replace(piped, global_batch=8, recompute=Recompute.FULL),
+        replace(piped, global_batch=8),
+        *(replace(base, sequence=1024 * at) for at in range(1, 9)),
+        replace(base, recompute=Recompute.FULL),
+    ]
+    found = promising_last(plans, range(len(plans)))
+    assert sorted(found) == list(range(len(plans)))
+    assert found[:3] == [0, 1, 10]
+    assert found[3:] != sorted(found[3:])
+    assert promising_last(plans, []) == []

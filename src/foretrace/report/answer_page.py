@@ -14,6 +14,8 @@ from foretrace.base import write_whole
 _STYLE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:8px}"
     "td,th{padding:2px 14px 2px 0;text-align:right}td:first-child,th:first-child{text-align:left}"
+    # Numbers stay whole, words (which have a style of their own) wrap: a wide table is scrolled.
+    "td{white-space:nowrap}td[style]{white-space:normal;min-width:12ch}"
     "th{font-weight:600}svg{max-width:100%;height:auto}section{overflow-x:auto}"
     ".figure.long{font-size:1rem}"
 )

@@ -159,6 +159,11 @@ class PlanSearch(Answer):
                 "steps are arranged from recorded pieces, kernel by kernel; bounds are of recorded "
                 "computation alone, so that communication widens the gap"
             )
+        if self.best.step_parts is None:
+            return (
+                "the gap and the best step are of steps simulated unit by unit: kernel by kernel "
+                "they would take too long, and there is no interval"
+            )
         return (
             "the gap is of steps simulated unit by unit, which for the leaders is within "
             f"{100 * self.grain_error:.2f} % of kernel by kernel; both leave out what no cost "
@@ -169,7 +174,7 @@ class PlanSearch(Answer):
         """Figures, the leaders and the default beside each other, what variables are worth."""
         return (
             Facts(tuple(self._facts())),
-            _plans("leaders", "the best, kernel by kernel", self._beside()),
+            _plans("leaders", f"the best, {self._grain}", self._beside()),
             Sentences.of("beside each other", [one.sentence for one in self.beside]),
             versus_table(self.beside),
             alone_table(self.alone),
@@ -242,6 +247,12 @@ class PlanSearch(Answer):
             if other is not None and other.plan not in [one.plan for one in found]:
                 found.append(other)
         return tuple(found)
+
+    @property
+    def _grain(self) -> str:
+        """How the best were simulated."""
+        is_by_units = any(one.step_parts is None for one in self.leaders)
+        return "unit by unit where kernels are too many" if is_by_units else "kernel by kernel"
 
     @property
     def _front_title(self) -> str:

@@ -31,7 +31,7 @@ from foretrace.search.links_to_buy import with_links
 from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Limits, Progress, Rung, SearchClock
-from foretrace.search.space import Listed, columns_of, plan_space
+from foretrace.search.space import Listed, columns_of, plan_space, promising_last
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.search.variables import SpaceLimits
 from foretrace.software import TrainingSoftware
@@ -42,7 +42,6 @@ _ALONE = 3  # times as long as all at once, for dimensions alone
 # best are simulated kernel by kernel.
 _TO_BOUND, _TO_SIMULATE = 0.6, 0.9
 _OFTEN = 50  # bounds between two words about how far they are
-_GOLDEN = 0.618  # of all plans: after steps of so many, plans of every kind come early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +189,7 @@ class _Search:
         history, stopped = list[SearchMoment](), Stopped.INTERRUPTED
         chosen, *worse = self.target.groups(self.plans, self.listed.peak_bytes)
         of_alone = _ALONE if self.options.alone else 0
-        num_parts = 1 + len(self.target.also) + of_alone
-        own = clock if num_parts == 1 else clock.part(1 / num_parts)
+        own = clock.part(1 / (1 + len(self.target.also) + of_alone))
         with suppress(KeyboardInterrupt):
             stopped = self._best_first(chosen, own, history)
             while worse and stopped is Stopped.EXHAUSTED and not self._times(chosen):
@@ -257,7 +255,7 @@ class _Search:
         self, chosen: Sequence[int], clock: SearchClock, history: list[SearchMoment]
     ) -> Stopped:
         """Look at the plan with the lowest bound, until none is left that could be much better."""
-        todo, heap = _spread(chosen), list[tuple[float, int]]()
+        todo, heap = promising_last(self.plans, chosen), list[tuple[float, int]]()
         best = self._assumed(chosen)
         self._bound_some(todo, heap, clock, share=_TO_BOUND)
         while heap or todo:
@@ -420,7 +418,7 @@ class _Search:
                 bounded=len(state.found[QUICK]),
                 run=len(state.found[RUN]),
                 units=len(state.found[UNITS]),
-                kernels=len(self.kernels),
+                kernels=sum(one.step_parts is not None for one in self.kernels.values()),
                 rank_works=self.ground.num_timed,
             ),
             refusals=self.listed.all_refusals(self.refused.values()),
@@ -487,12 +485,3 @@ class _Search:
         }
         best = unbeaten({plan: self.target.front(one) for plan, one in simulated.items()})
         return tuple(self._told_of(simulated[plan]) for plan in best)
-
-
-def _spread(plans: Sequence[int]) -> list[int]:
-    """The same plans in another order that is fixed, neighbours far apart."""
-    count = len(plans)
-    stride = max(round(_GOLDEN * count), 1)
-    while math.gcd(stride, count) > 1:
-        stride += 1
-    return [plans[at * stride % count] for at in range(count)]

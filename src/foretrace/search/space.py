@@ -6,6 +6,7 @@ ranks. Combinations that mean the same plan (schedules without a pipeline) come 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from foretrace.workload import (
     Axis,
     Plan,
     PlanDraft,
+    Recompute,
     axis_sizes,
     with_fields,
 )
@@ -298,3 +300,32 @@ def _refuse(peak: int, capacity: int) -> None:
         f"{_DOES_NOT_FIT}: {peak / 1e9:.1f} GB on the fullest stage, and a chip has "
         f"{capacity / 1e9:.1f} GB for it"
     )
+
+
+_GOLDEN = 0.618  # of all plans: after steps of so many, plans of every kind come early
+# Of a layer's forward and backward pass, what computing all of it again adds: a forward pass.
+_AGAIN = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.0, Recompute.FULL: 1 / 3}
+_ALIKE = 0.1  # shares of a step's work within which plans promise as much
+
+
+def promising_last(plans: Sequence[Plan], numbers: Sequence[int]) -> list[int]:
+    """Numbers of plans, those that idle and repeat least at the end.
+
+    Plans that are about alike by that are far apart, so that some of every kind are near the end.
+
+    Args:
+        plans: of a space.
+        numbers: of some of them.
+    """
+    count = len(numbers)
+    stride = max(round(_GOLDEN * count), 1)
+    while math.gcd(stride, count) > 1:
+        stride += 1
+    spread = [numbers[at * stride % count] for at in range(count)]
+    return sorted(spread, key=lambda number: -_wasted(plans[number]))
+
+
+def _wasted(plan: Plan) -> int:
+    """What a plan adds to its work, in `_ALIKE`: computed again, and to fill and drain stages."""
+    idle = (plan.pipeline - 1) / (plan.num_microbatches * plan.num_chunks)
+    return int(((1 + _AGAIN[plan.recompute]) * (1 + idle) - 1) / _ALIKE)

@@ -50,8 +50,10 @@ class Versus(Plain):
 
     @property
     def difference_parts(self) -> Mapping[str, int]:
-        """By part of the step; they sum to the difference but for rounding."""
-        own, others = dict(self.best.parts or {}), dict(self.other.parts or {})
+        """By part of the step; they sum to the difference but for rounding; none if not known."""
+        if self.best.parts is None or self.other.parts is None:
+            return {}
+        own, others = dict(self.best.parts), dict(self.other.parts)
         return {part: others.get(part, 0) - own.get(part, 0) for part in own | others}
 
     @property
@@ -93,12 +95,13 @@ class Versus(Plain):
     def sentence(self) -> str:
         """What it costs more, by part, and how sure that is."""
         largest = sorted(self.difference_parts.items(), key=lambda item: -abs(item[1]))[:_MOST_TOLD]
-        told = ", ".join(f"{part} {ns / 1e6:+,.0f} ms" for part, ns in largest)
+        parts = ", ".join(f"{part} {ns / 1e6:+,.0f} ms" for part, ns in largest)
+        told = f": {parts}" if parts else ""
         fits = "" if self.other.fits is not False else "; it does not fit"
         share = self.difference_ns / self.best.step_ns
         return (
             f"{self.name} ({self.other.summary}) takes {duration_text(self.other.step_ns)}, "
-            f"{100 * share:+.1f} %: {told}{fits}{self._sure}"
+            f"{100 * share:+.1f} %{told}{fits}{self._sure}"
         )
 
     @property
@@ -119,7 +122,7 @@ class Versus(Plain):
 class _Row:
     part: str
     best: float
-    others: tuple[float, ...]
+    others: tuple[float | None, ...]  # `None`: not known
 
 
 def versus_table(found: Sequence[Versus]) -> Table:
@@ -128,7 +131,13 @@ def versus_table(found: Sequence[Versus]) -> Table:
     own: Mapping[str, int] = {} if best is None or best.parts is None else best.parts
     parts = dict.fromkeys([*own, *(part for one in found for part in one.difference_parts)])
     rows = [
-        _Row(part, own.get(part, 0), tuple(one.difference_parts.get(part, 0) for one in found))
+        _Row(
+            part,
+            own.get(part, 0),
+            tuple(
+                one.difference_parts.get(part, 0 if one.difference_parts else None) for one in found
+            ),
+        )
         for part in parts
     ]
     if best is not None:
@@ -147,5 +156,5 @@ def versus_table(found: Sequence[Versus]) -> Table:
     )
 
 
-def _other(row: _Row, *, at: int) -> float:
+def _other(row: _Row, *, at: int) -> float | None:
     return row.others[at]
