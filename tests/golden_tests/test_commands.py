@@ -70,6 +70,7 @@ LINES: Mapping[str, str] = {
     "sensitivity": f"sensitivity {JOB}",
     "sensitivity of a change": f"sensitivity {JOB} --change gemm=0.5 --change allreduce=0",
     "stalls": f"stalls {JOB}",
+    "batches": f"batches {JOB}",
     "stragglers": f"stragglers {JOB}",
     "substitute": "substitute --model llama3-405b --machine llama3-24k"
     " --plan llama3-405b-8k-16k-gpus",
@@ -156,7 +157,7 @@ def test_a_command_prints_what_it_printed(
 # Of a run of devices, which says more than the bundled example of a CPU.
 OF_RUNS = (
     *("analyze", "breakdown", "critical-path", "hang", "idle", "inspect", "operators"),
-    *("replay", "sensitivity", "stalls", "stragglers", "throughput"),
+    *("batches", "replay", "sensitivity", "stalls", "stragglers", "throughput"),
 )
 
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import foretrace as ft
 from foretrace.base import WorkloadError
 from foretrace.serve import Engine, ServiceTarget, StepBatch, StepCalibration, calibration_of
-from foretrace.serve.of_trace import MarkedStep, TaughtSteps, marked, steps_of_trace
-from foretrace.trace import load_traces
+from foretrace.serve.of_trace import MarkedStep, TaughtSteps, steps_of_trace
+from foretrace.trace import EngineBatch, batch_of_mark, load_traces
 from tests.serve.made import grown_times
 
 
-def taken_us(step: MarkedStep) -> float:
-    return 5000 + 20 * (step.prefill_tokens + step.num_decodes) + 7 * step.num_decodes
+def taken_us(step: EngineBatch) -> float:
+    return 5000 + 20 * ((step.prefill_tokens or 0) + step.num_decodes) + 7 * step.num_decodes
 
 
 def write(
@@ -30,11 +30,11 @@ def write(
     names: list[str],
     *,
     on_device: bool = True,
-    taken: Callable[[MarkedStep], float] = taken_us,
+    taken: Callable[[EngineBatch], float] = taken_us,
 ) -> Path:
     events, now = [], 1000.0
     for at, name in enumerate(names):
-        step = marked(name)
+        step = batch_of_mark(name)
         took = taken(step) if step is not None else 10.0
         mark = {"ph": "X", "name": name, "pid": 1, "tid": 1, "args": {"External id": at + 1}}
         events.append({**mark, "cat": "user_annotation", "ts": now, "dur": 5.0})
@@ -67,22 +67,6 @@ DETAILED = [detailed(0, count) for count in (1, 4, 9, 30, 64, 200)]
 DETAILED += [detailed(size, 8) for size in (10, 100, 500, 900)]
 
 
-def test_marks_say_what_a_step_works_on() -> None:
-    assert marked("execute_context_2(1024)_generation_30(30)") == MarkedStep(2, 1024, 30)
-    detailed = "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)"
-    detailed += "_generation_37(sq37sk34489sqsq37sqsk34489)"
-    pairs = 7671310 - 7475785 / 2  # of a query each up to its own key
-    assert marked(detailed) == MarkedStep(9, 8155, 37, 34489, pairs=pairs)
-    assert marked("step[DECODE bs=64 g_sqsq=64 g_sqsk=100 g_sk=100]") == MarkedStep(0, 0, 64, 100)
-    told = "step[prefill bs=1 toks=8 c_sqsq=64 c_sqsk=96]"
-    assert marked(told) == MarkedStep(1, 8, 0, 0, pairs=64.0)
-    assert marked("step[prefill bs=2 toks=512]") == MarkedStep(2, 512, 0, 0)
-    assert marked("step[mixed bs=66 ext=2048 dec=64]") == MarkedStep(2, 2048, 64)
-    assert marked("step[MIXED bs=9 c=2 g=7 c_sq=80 g_sk=650]") == MarkedStep(2, 80, 7, 650)
-    assert marked("step[idle]") is None
-    assert marked("ProfilerStep#3") is None
-
-
 def taught(path: Path, **settings: Any) -> StepCalibration:
     engine = Engine(**settings)
     modelled = replace(MODELLED, low=0.8, high=1.2)
@@ -99,9 +83,9 @@ def test_what_models_lack_is_found(tmp_path: Path, every_us: float, *, on_device
     """Decodes take 3,000 times as long, steps with prefills 5,000 times, and every step some."""
     factors = 3000.0, 5000.0
 
-    def taken(step: MarkedStep) -> float:
-        modelled = sum(MODELLED.rows_ns(step.row(Engine(), KEYS)[None, :]))
-        return every_us + factors[step.kind] * modelled / 1e3
+    def taken(step: EngineBatch) -> float:
+        modelled = sum(MODELLED.rows_ns(MarkedStep(step, 0).row(Engine(), KEYS)[None, :]))
+        return every_us + factors[MarkedStep(step, 0).kind] * modelled / 1e3
 
     path = write(tmp_path / "vllm.json", DETAILED, on_device=on_device, taken=taken)
 
@@ -132,8 +116,8 @@ def test_one_step_teaches_its_kind_and_half_of_the_other(tmp_path: Path) -> None
 def test_keys_that_no_mark_says_widen_the_interval(tmp_path: Path) -> None:
     plain = ["execute_context_0(0)_generation_9(9)", "execute_context_1(10)_generation_9(9)"]
 
-    def taken(step: MarkedStep) -> float:
-        return 2e-3 * sum(MODELLED.rows_ns(step.row(Engine(), KEYS)[None, :]))
+    def taken(step: EngineBatch) -> float:
+        return 2e-3 * sum(MODELLED.rows_ns(MarkedStep(step, 0).row(Engine(), KEYS)[None, :]))
 
     silent = taught(write(tmp_path / "plain.json", plain, taken=taken))
     said = taught(write(tmp_path / "detailed.json", [detailed(0, 9), detailed(10, 9)], taken=taken))
@@ -228,6 +212,6 @@ def test_of_marks_inside_one_another_the_outer_counts(tmp_path: Path) -> None:
 
     steps = steps_of_trace(load_traces(path)[0])
 
-    wanted = [marked(name) for name in NAMES]
-    assert [replace(one, duration_ns=0) for one in steps] == wanted
-    assert [one.duration_ns for one in steps] == [1000 * taken_us(one) for one in steps]
+    wanted = [batch_of_mark(name) for name in NAMES]
+    assert [one.batch for one in steps] == wanted
+    assert [one.duration_ns for one in steps] == [1000 * taken_us(one.batch) for one in steps]

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from foretrace.analyze.attention import AttentionProfile as AttentionProfile
     from foretrace.analyze.attention import attention as attention
     from foretrace.analyze.attributes import WorkKind as WorkKind
+    from foretrace.analyze.batches import Batches as Batches
+    from foretrace.analyze.batches import BatchRow as BatchRow
+    from foretrace.analyze.batches import alike_steps as alike_steps
+    from foretrace.analyze.batches import batch_labels as batch_labels
     from foretrace.analyze.bound import Bound as Bound
     from foretrace.analyze.bound import bound as bound
     from foretrace.analyze.breakdown import COLOUR_OF_SHOWN as COLOUR_OF_SHOWN

@@ -137,7 +137,7 @@ class Breakdown(Answer):
         Raises:
             GraphError: if no rank has it.
         """
-        name = step_name(step)
+        name = step_name(step, dict.fromkeys(row.step_name for row in self.rows))
         chosen = tuple(row for row in self.rows if row.step_name == name)
         if not chosen:
             names = dict.fromkeys(row.step_name for row in self.rows)

@@ -7,6 +7,7 @@ sum to the difference of the steps.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,11 +28,13 @@ from foretrace.analyze.comparison.sentences import (
     notes_of,
     reason_of_rank,
     reasons_of,
+    unlike_batches,
 )
 from foretrace.analyze.comparison.views import view_of
 from foretrace.analyze.windows import Windows, windows
 from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph import Part, Phase, Timeline
+from foretrace.trace import BatchKind
 
 CONFIDENCE = 0.95  # what is customary
 
@@ -42,6 +45,7 @@ class _Half:
 
     timeline: Timeline
     side: Side
+    spread_ns: tuple[int, ...]  # lengths that tell the spread between steps
     begin_ns: Int64s
     end_ns: Int64s
     parts: Anatomy
@@ -58,7 +62,9 @@ def compare(
     """What makes the job's step longer or shorter after than before.
 
     Times are means over ranks and over steps; of four steps or more, the shortest and the
-    longest quarter are left out, so that a step that warms up does not decide.
+    longest quarter are left out, so that a step that warms up does not decide. Of a serving
+    engine's steps those of one kind of batch are compared: of kinds on both sides, that of which
+    there are most.
 
     Args:
         before: measured or simulated.
@@ -72,13 +78,13 @@ def compare(
         GraphError: if a side has no such step, or none at all.
         ValueError: if `confidence` is not between 0 and 1.
     """
+    is_every = every_step or before.graph is after.graph
+    kind = None if step is not None or is_every else _common_kind(before, after)
     sides = (
-        _half(before, step, every_step=every_step or before.graph is after.graph),
-        _half(after, step, every_step=every_step or before.graph is after.graph),
+        _half(before, step, kind, every_step=is_every),
+        _half(after, step, kind, every_step=is_every),
     )
-    noise = noise_of(
-        _all_or_one(sides[0].side, step), _all_or_one(sides[1].side, step), confidence=confidence
-    )
+    noise = noise_of(sides[0].spread_ns, sides[1].spread_ns, confidence=confidence)
     found = tuple(_views(*sides))
     by_name = {view.name: view for view in found}
     names = _tallied("name", sides, views.by_class_and_name)
@@ -95,7 +101,10 @@ def compare(
                 key=lambda reason: -abs(reason.difference_ns),
             )
         ),
-        notes=tuple(notes_of(sides[0].side, sides[1].side, by_name["kernel"])),
+        notes=(
+            *unlike_batches(sides[0].side, sides[1].side, kind),
+            *notes_of(sides[0].side, sides[1].side, by_name["kernel"]),
+        ),
     )
 
 
@@ -111,12 +120,26 @@ def middle_half(length_ns: Int64s) -> Bools:
     return is_used
 
 
-def _half(timeline: Timeline, step: str | int | None, *, every_step: bool) -> _Half:
+def _common_kind(before: Timeline, after: Timeline) -> BatchKind | None:
+    """The kind of batch that both sides have most steps of; none where no mark says one."""
+    counts = [Counter(windows(timeline).kinds()) for timeline in (before, after)]
+    common = [kind for kind in BatchKind if counts[0][kind] and counts[1][kind]]
+    return max(common, key=lambda kind: min(one[kind] for one in counts), default=None)
+
+
+def _half(
+    timeline: Timeline, step: str | int | None, kind: BatchKind | None, *, every_step: bool
+) -> _Half:
     table = windows(timeline)
     typical = table.row_of(step)  # refuses a recording without steps too
-    is_used = np.ones(len(table), np.bool_) if every_step else middle_half(table.duration_ns)
+    is_used = np.ones(len(table), np.bool_)
+    if kind is not None:
+        is_used = np.array([one is kind for one in table.kinds()], np.bool_)
     if step is not None:
         is_used = np.arange(len(table)) == typical
+    spread_ns = tuple(table.duration_ns[is_used].tolist())  # also of those left out of the means
+    if step is None and not every_step:
+        is_used[is_used] = middle_half(table.duration_ns[is_used])
     is_used &= table.duration_ns > 0
     if not is_used.any():
         raise GraphError(
@@ -127,6 +150,7 @@ def _half(timeline: Timeline, step: str | int | None, *, every_step: bool) -> _H
     return _Half(
         timeline=timeline,
         side=_side(timeline, table, is_used),
+        spread_ns=spread_ns,
         begin_ns=begin_ns,
         end_ns=end_ns,
         parts=anatomy(timeline, begin_ns=begin_ns, end_ns=end_ns),
@@ -143,11 +167,6 @@ def _side(timeline: Timeline, table: Windows, is_used: Bools) -> Side:
         step_ns=tuple(table.duration_ns.tolist()),
         is_used=tuple(is_used.tolist()),
     )
-
-
-def _all_or_one(side: Side, step: str | int | None) -> tuple[int, ...]:
-    """Lengths that tell the spread: of all steps, also of those left out of the means."""
-    return side.step_ns if step is None else side.used_ns
 
 
 def _views(before: _Half, after: _Half) -> Iterator[View]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, TypeAlias
 
 from foretrace.answer import Option
@@ -20,8 +22,15 @@ Of: TypeAlias = Annotated[
 ]
 
 
-def step_name(step: str | int | None) -> str | None:
-    """The name that a name or number stands for: 7 or "7" is "ProfilerStep#7"."""
+def step_name(step: str | int | None, names: Iterable[str]) -> str | None:
+    """The name that a name or number stands for: 7 or "7" is "ProfilerStep#7", or "iteration 7".
+
+    Args:
+        step: a name, or a number that the name ends with.
+        names: of the recording's steps. A number that none ends with is the profiler's.
+    """
     if isinstance(step, int) or (step is not None and step.isdigit()):
-        return f"{STEP_MARK}{step}"
+        ending = re.compile(rf"(?<!\d){step}$")
+        found = next((name for name in names if ending.search(name)), None)
+        return f"{STEP_MARK}{step}" if found is None else found
     return step

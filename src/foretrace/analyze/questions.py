@@ -11,6 +11,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.analyze.attention import attention as attention
+    from foretrace.analyze.batches import batches as batches
     from foretrace.analyze.breakdown import breakdown as breakdown
     from foretrace.analyze.critical_path import critical_path as critical_path
     from foretrace.analyze.effects import effect as effect

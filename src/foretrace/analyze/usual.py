@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace.analyze.batches import alike_steps
 from foretrace.base import Float64s, Int64s, lower_medians, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind
 
@@ -56,7 +57,7 @@ class NodesByLane:
 
 
 def places_of(graph: ExecutionGraph, nodes: Int64s, *, by_shape: bool = False) -> NodesByLane:
-    """The places of some nodes.
+    """The places of some nodes; a call of a step is another one in steps of unlike batches.
 
     Args:
         graph: of many ranks and steps, or of one.
@@ -66,7 +67,8 @@ def places_of(graph: ExecutionGraph, nodes: Int64s, *, by_shape: bool = False) -
     node = graph.in_lanes(nodes)
     is_told = by_shape & (graph.kind[node] == NodeKind.OPERATOR)
     shape = np.where(is_told, graph.operator_signature[node], -1)
-    call = numbered_rows((graph.kind[node], graph.name[node], graph.operator[node], shape))
+    batch = alike_steps(graph.step_names)[graph.step[node]]
+    call = numbered_rows((graph.kind[node], graph.name[node], graph.operator[node], shape, batch))
     is_joined = np.diff(graph.lane[node]) == 0
     before = np.append(np.int64(-1), np.where(is_joined, call[:-1], -1))[: len(node)]
     after = np.append(np.where(is_joined, call[1:], -1), np.int64(-1))[: len(node)]

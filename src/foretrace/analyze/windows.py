@@ -21,6 +21,7 @@ from foretrace.analyze.steps import StepTable, steps
 from foretrace.answer import Fact, Facts, milliseconds_text
 from foretrace.base import Bools, GraphError, Int32s, Int64s
 from foretrace.graph import Timeline
+from foretrace.trace import BatchKind, batch_of_mark
 
 _LOWEST = np.iinfo(np.int64).min
 _NUMBER = re.compile(r"(?<!\d)(\d{1,18})\D*$")
@@ -53,7 +54,7 @@ class Windows:
         Raises:
             GraphError: if there is no such step.
         """
-        name = step_name(step)
+        name = step_name(step, (self.step_names[number] for number in self.step.tolist()))
         if name is None:
             return self._typical()
         for row, number in enumerate(self.step.tolist()):
@@ -74,15 +75,34 @@ class Windows:
         rows = self.longest_run()
         return mean_step_ns(int(self.end_ns[rows[-1]] - self.begin_ns[rows[0]]), len(rows))
 
+    def kinds(self) -> tuple[BatchKind | None, ...]:
+        """What requests of each row's step are at, as marks of serving engines say."""
+        told = (batch_of_mark(self.step_names[step]) for step in self.step.tolist())
+        return tuple(None if batch is None else batch.kind for batch in told)
+
+    def rows_alike(self) -> Int64s:
+        """Rows of the kind of batch that most steps are of; all, where no mark says one."""
+        kinds, duration_ns = np.array(self.kinds()), self.duration_ns
+        each = [np.flatnonzero(kinds == kind) for kind in dict.fromkeys(kinds.tolist())]
+        return max(
+            each,
+            key=lambda rows: (len(rows), int(duration_ns[rows].sum())),
+            default=np.zeros(0, np.int64),
+        )
+
     def _typical(self) -> int:
-        """The row whose length is the median's nearest; ties: the first."""
+        """The row whose length is the median's nearest; ties: the first.
+
+        Of a serving engine's steps, one of the kind of batch that most are of.
+        """
         if not len(self):
             raise GraphError(
                 "the recording has no step marks: record with a profiler schedule and "
                 "`profiler.step()`, or with foretrace.record(...)."
             )
-        duration_ns = self.duration_ns
-        return int(np.argmin(np.abs(duration_ns - np.median(duration_ns))))
+        rows, duration_ns = self.rows_alike(), self.duration_ns
+        nearest = np.argmin(np.abs(duration_ns[rows] - np.median(duration_ns[rows])))
+        return int(rows[nearest])
 
 
 def mean_step_ns(length_ns: float, num_steps: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from foretrace.analyze import (
+    Batches,
     Breakdown,
     Diagnosis,
     IdleCause,
@@ -19,7 +20,7 @@ from foretrace.analyze import (
     step_name,
     step_time_ns,
 )
-from foretrace.analyze.questions import breakdown, critical_path, idle, operators
+from foretrace.analyze.questions import batches, breakdown, critical_path, idle, operators
 from foretrace.answer import (
     Answer,
     Column,
@@ -38,6 +39,7 @@ from foretrace.answer import (
     count_text,
     duration_text,
     milliseconds_text,
+    number_text,
     per_second_text,
     percent_text,
     plain,
@@ -55,6 +57,7 @@ from foretrace.whatif import profiler_cost
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
 HELPS, CHANGES, DONE = "what would help most", "changes that pay", "throughput"
 # What shares are of.
+_OF_TRAINING = frozenset({"tokens/s", "samples/s"})  # marks of a serving engine say more
 _WHOLE = {
     BREAKDOWN: "own step", DEVICE_TIME: "it", PATH: "its step", IDLE: "both",
 }  # fmt: skip
@@ -174,6 +177,9 @@ def _title(job: Job) -> str:
     """Which run this is about, how much of it, and on what."""
     devices = sorted({name for meta in job.metas for name in meta.device_names})
     ranks, steps = count_text(len(job.ranks), "rank"), count_text(len(job.steps), "step")
+    served = batches(job)
+    if served.rows:
+        steps += f" ({served.counts})"
     return f"{job.title}: {', '.join((ranks, steps, *devices[:2]))}"
 
 
@@ -182,11 +188,13 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     replayed = job.replayed
     split, path = breakdown(job, step=step), critical_path(replayed, step=step)
     yield from _step_lines(job, split, step)
+    if step is None:
+        yield from _batch_lines(job)
     if step is None and len(job.steps) > 1:
         text = f"of {path.span.step_name}, nearest the median"
         yield OverviewLine("step", "critical path", path.step_ns, None, text)
     stated = job.edit()
-    yield from _done_lines(stated, step)
+    yield from _done_lines(stated, step, batches(job))
     lost = idle(job.measured, step=step)
     held = bound(split, lost, is_on_device=bool(job.graph.is_device.any()))
     if held is not None:
@@ -214,6 +222,17 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     yield from _foreign_lines(job, split)
     for finding in job.findings:
         yield OverviewLine("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
+
+
+def _batch_lines(job: Job) -> Iterator[OverviewLine]:
+    """Of a serving engine, how long steps of each kind of batch take."""
+    for row in batches(job).rows:
+        steps = f"median of {row.num_steps:,}" if row.num_steps > 1 else "one"
+        told = [f"{number_text(row.requests)} requests"]
+        if row.prompt_tokens:
+            told.append(f"{number_text(row.prompt_tokens / row.num_steps)} tokens of prompts")
+        text = f"{steps}, {' and '.join(told)} each"
+        yield OverviewLine("step", f"{row.kind} step", row.median_ns, row.share, text)
 
 
 def _profiler_lines(job: Job, measured_ns: float) -> Iterator[OverviewLine]:
@@ -248,8 +267,15 @@ def _changes(stated: Edited) -> Iterator[OverviewLine]:
             yield OverviewLine(CHANGES, one.name, one.gain_ns, one.share, one.effort)
 
 
-def _done_lines(stated: Edited, step: str | int | None) -> Iterator[OverviewLine]:
+def _done_lines(stated: Edited, step: str | int | None, served: Batches) -> Iterator[OverviewLine]:
     """What a step gets done, and what cannot be known of it with the reason."""
+    is_served = bool(served.rows)
+    if is_served and step is None:
+        made = served.reply_tokens_per_s
+        yield OverviewLine(DONE, "reply tokens/s", None, None, "one of each that decodes", made)
+        taken = served.prompt_tokens_per_s
+        words = "tokens taken in" if taken is not None else "marks do not say how many"
+        yield OverviewLine(DONE, "prompt tokens/s", None, None, words, taken)
     with suppress(ScenarioError):
         found = throughput(stated, step=step)
         for fact, (per_s, share) in zip(
@@ -262,7 +288,8 @@ def _done_lines(stated: Edited, step: str | int | None) -> Iterator[OverviewLine
             ),
             strict=True,
         ):
-            yield OverviewLine(DONE, fact.name, None, share, fact.remark, per_s)
+            if not (is_served and fact.name in _OF_TRAINING):
+                yield OverviewLine(DONE, fact.name, None, share, fact.remark, per_s)
 
 
 def _idle_lines(lost: IdleCauses, num_rows: int) -> Iterator[OverviewLine]:
@@ -283,10 +310,10 @@ def _idle_lines(lost: IdleCauses, num_rows: int) -> Iterator[OverviewLine]:
 
 def _step_lines(job: Job, split: Breakdown, step: str | int | None) -> Iterator[OverviewLine]:
     """The step time: measured, replayed and, if recorded, without the profiler; ranks' own."""
-    names = job.steps if step is None else (step_name(step) or "",)
+    names = job.steps if step is None else (step_name(step, job.steps) or "",)
     which = names[0] if len(names) == 1 else f"mean of {len(names)} steps"
     if names == (WHOLE,):
-        which = "the whole recording: it marks no steps"
+        which = "the whole recording: it marks no steps; --step-mark states what does"
     replayed_ns = step_time_ns(job.replayed, step)
     error = 100 * (replayed_ns / max(split.step_time_ns, 1) - 1)
     yield OverviewLine("step", "step time", split.step_time_ns, None, which)

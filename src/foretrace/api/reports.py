@@ -130,7 +130,7 @@ def write_report(
     Raises:
         GraphError: if there is no such step.
     """
-    chosen = step_name(step)
+    chosen = step_name(step, job.steps)
     if chosen is not None:
         windows(job.measured).row_of(chosen)
     page = _page(job, replayed, replay, step=chosen)
@@ -186,7 +186,8 @@ def _frames(job: Job) -> HostFrames | None:
         return None
     was_kept = all(meta.content_key for meta in job.metas)
     try:
-        traces = load_traces(paths, cache_folder=cache_folder_of(was_kept))
+        mark = job.metas[0].step_mark
+        traces = load_traces(paths, step_mark=mark, cache_folder=cache_folder_of(was_kept))
     except TraceError:  # files that are there no more, as of standard input
         return None
     by_rank = dict(zip(job.ranks, traces, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -46,6 +46,7 @@ def load(
     *,
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
+    step_mark: str = "",
     blocks: str | Path | None = None,
     names: str | Path | None = None,
     cache: bool | Path = True,
@@ -60,6 +61,8 @@ def load(
             `https://`), with fsspec installed.
         ranks: only these; the others become ghosts. All, if left out.
         steps: only events of these steps, by name or number. All, if left out.
+        step_mark: how names of marks begin that are steps: an annotation's, an operator's or a
+            Python function's. What is known to be a step, if left out: docs/formats.md.
         blocks: a TOML file that corrects which work is which part of the model: docs/blocks.md.
         names: a TOML file that states what kernels are whose names do not tell: docs/analyses.md.
         cache: whether to keep the parsed columns; a folder says where, else `~/.cache/foretrace`.
@@ -77,6 +80,7 @@ def load(
             files,
             ranks=ranks,
             steps=steps,
+            step_mark=step_mark,
             cache_folder=cache_folder_of(cache),
             max_cache_bytes=max_cache_bytes,
             workers=workers,
@@ -145,7 +149,7 @@ def replay(
     found = replay_report(
         job.recording,
         simulated=simulate(job, without=without),
-        step_names=None if steps is None else step_names(steps),
+        step_names=None if steps is None else step_names(steps, job.steps),
     )
     if NetworkUse(network) is NetworkUse.PRIVATE:
         return found
@@ -167,6 +171,6 @@ def ablations(without: Without) -> tuple[Ablation, ...]:
     return tuple(dict.fromkeys(Ablation(one) for one in listed))
 
 
-def step_names(steps: Iterable[str | int]) -> tuple[str, ...]:
-    """The names that these names or numbers stand for."""
-    return tuple(name for name in map(step_name, steps) if name is not None)
+def step_names(steps: Iterable[str | int], names: Sequence[str]) -> tuple[str, ...]:
+    """Which of a recording's names these names or numbers stand for."""
+    return tuple(name for one in steps if (name := step_name(one, names)) is not None)

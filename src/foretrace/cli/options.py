@@ -80,6 +80,15 @@ Rank: TypeAlias = Annotated[
 Ranks: TypeAlias = Annotated[
     str | None, option("RANKS", "Read these ranks only, as in 0,3-5.", heading=READING)
 ]
+StepMark: TypeAlias = Annotated[
+    str,
+    option(
+        "TEXT",
+        "How names of marks begin that are steps. Default: what profilers, engines and frameworks "
+        "write.",
+        heading=READING,
+    ),
+]
 NoCache: TypeAlias = Annotated[
     bool, flag("--no-cache", "Read the files anew and keep nothing.", heading=READING)
 ]

@@ -33,6 +33,7 @@ class Reading:
     no_cache: options.NoCache = False
     workers: options.Workers = None
     names: options.Names = None
+    step_mark: options.StepMark = ""
 
     def __post_init__(self) -> None:
         """Refuse ranks that are none, before any file is read."""
@@ -56,6 +57,7 @@ class Reading:
             ranks=parsed_ranks(self.ranks),
             blocks=self.blocks_file,
             names=self.names,
+            step_mark=self.step_mark,
             cache=False if self.no_cache else cache_folder(),
             max_cache_bytes=max_cache_bytes(),
             workers=self.workers,

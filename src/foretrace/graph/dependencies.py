@@ -29,6 +29,7 @@ from foretrace.graph.rules.streams import (
     inter_stream,
     ready_times,
     stream_edges,
+    stream_gaps,
     stream_pairs,
 )
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
@@ -93,7 +94,11 @@ def found_dependencies(
         EdgeKind.QUEUE: queue.release_ns - blocked_work_ns,
         EdgeKind.WAKE: syncs.wake_ns,
     }
-    constants = {kind: fitted_constant(kind, values) for kind, values in samples.items()}
+    shown = {EdgeKind.STREAM: stream_gaps(operations, *free)}
+    constants = {
+        kind: fitted_constant(kind, values, gaps_ns=shown.get(kind))
+        for kind, values in samples.items()
+    }
     along = stream_edges(operations, places)
     if (along.kind == EdgeKind.GRAPH).any():
         constants[EdgeKind.GRAPH] = _graph_constant(graph_samples(operations, *free))
@@ -164,15 +169,21 @@ DEFAULT_NS: Mapping[EdgeKind, int] = {
 }
 
 
-def fitted_constant(kind: EdgeKind, samples_ns: Int64s) -> EdgeConstant:
+def fitted_constant(
+    kind: EdgeKind, samples_ns: Int64s, *, gaps_ns: Int64s | None = None
+) -> EdgeConstant:
     """The lag of a kind from samples, or its default where there is none.
 
     Args:
         kind: the kind of edge.
         samples_ns: gaps that only this kind of edge explains, int64[samples].
+        gaps_ns: gaps that have the lag in them, and may have more: the default is no longer than
+            the shortest, int64[gaps].
     """
     if not len(samples_ns):
         default = DEFAULT_NS.get(kind, 0)
+        if gaps_ns is not None and len(gaps_ns):
+            default = min(default, max(int(gaps_ns.min()), 0))
         return EdgeConstant(kind, default, 0, default, default)
     ordered = np.sort(samples_ns)
     low, lag, high = (int(ordered[(len(ordered) - 1) * tenth // 10]) for tenth in (1, 5, 9))

@@ -4,20 +4,11 @@ vLLM and SGLang mark every step with what it works on, so that the step model ca
 it should have taken. What steps of decodes alone took over that is a factor, what steps with
 prefills took over it another; from five steps on something that every step takes may stand beside
 them, if steps that are left out come nearer with it.
-
-Source:
-    vllm-project/vllm, vllm/v1/worker/gpu_worker.py, `annotate_profile`:
-    execute_context_2(1024)_generation_30(30), requests and tokens of prompts and of replies; with
-    detailed_trace_annotation (pull request 37524) execute_1054_context_2(sq1024sk1500...)_
-    generation_30(sq30sk9000...): queries and keys of either.
-    sgl-project/sglang pull requests 23419 and 24911: step[decode bs=64 ... g_sk=100032],
-    step[prefill bs=1 toks=1025], step[mixed bs=66 ext=2048 dec=64], and with c=, g=, c_sq=, g_sk=.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +17,16 @@ from foretrace.answer import number_text, percent_text
 from foretrace.base import NS_PER_US, Bools, Float64s, Int64s, WorkloadError
 from foretrace.serve.engine import Engine
 from foretrace.serve.step_times import EngineStepTimes, StepCalibration
-from foretrace.trace import NO_ID, Category, Trace, load_traces
+from foretrace.trace import (
+    NO_ID,
+    BatchKind,
+    Category,
+    EngineBatch,
+    Trace,
+    batches_of_marks,
+    load_traces,
+)
 
-_VLLM = re.compile(
-    r"execute_context_(?P<prefills>\d+)\((?P<tokens>\d+)\)_generation_(?P<decodes>\d+)\(\d+\)"
-)
-_VLLM_DETAILED = re.compile(
-    r"execute_\d+_context_(?P<prefills>\d+)"
-    r"\(sq(?P<tokens>\d+)sk\d+sqsq(?P<squares>\d+)sqsk(?P<rectangles>\d+)\)"
-    r"_generation_(?P<decodes>\d+)\(sq\d+sk(?P<kept>\d+)sqsq\d+sqsk\d+\)"
-)
-_SGLANG = re.compile(r"step\[(\w+)((?: \w+=\d+)*)\]")
 _ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 _KINDS = ("decodes alone", "prefills")
 _LEAST_STEPS = 5  # for what every step takes
@@ -48,62 +38,38 @@ _APART = 1.5  # the longest modelled step over the shortest, for what every step
 
 @dataclass(frozen=True)
 class MarkedStep:
-    """What a mark says of a step."""
+    """A step of which a mark says the tokens."""
 
-    num_prefills: int
-    prefill_tokens: int
-    num_decodes: int
-    kept_tokens: int | None = None  # keys of all decodes; None: not said
-    duration_ns: int = 0
-    pairs: float | None = None  # of prefills' queries and keys; None: not said
+    batch: EngineBatch
+    duration_ns: int
 
     @property
     def kind(self) -> int:
         """Decodes alone, or with prefills."""
         return int(self.prefill_tokens > 0)
 
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens of prompts."""
+        return self.batch.prefill_tokens or 0
+
+    @property
+    def num_decodes(self) -> int:
+        """Requests that decode."""
+        return self.batch.num_decodes
+
     def row(self, engine: Engine, keys_each: float) -> Float64s:
         """As the compiled loop has it, float64[7]; sequences alike where the mark says no more."""
-        pairs, kept = self.pairs, self.kept_tokens
+        batch, tokens = self.batch, self.prefill_tokens
+        pairs, kept = batch.pairs, batch.kept_tokens
         if pairs is None:
-            pairs = self.prefill_tokens**2 / max(2 * self.num_prefills, 1)
-        each = keys_each if kept is None else kept / max(self.num_decodes, 1)
-        total, sequences = each * self.num_decodes, self.num_prefills + self.num_decodes
-        new = self.num_decodes * (1 + engine.num_speculative_tokens)
+            pairs = tokens**2 / max(2 * batch.num_prefills, 1)
+        each = keys_each if kept is None else kept / max(batch.num_decodes, 1)
+        new = batch.num_decodes * (1 + engine.num_speculative_tokens)
+        total = each * batch.num_decodes
         return np.array(
-            [self.prefill_tokens, pairs, self.num_decodes, total, each, sequences, new], np.float64
+            [tokens, pairs, batch.num_decodes, total, each, batch.num_requests, new], np.float64
         )
-
-
-def marked(name: str) -> MarkedStep | None:
-    """What the name of an annotation says of a step; none, if it marks none."""
-    found = _VLLM.fullmatch(name) or _VLLM_DETAILED.fullmatch(name)
-    if found is not None:
-        counts = {key: int(value) for key, value in found.groupdict().items()}
-        kept, pairs = counts.get("kept"), None
-        if "squares" in counts:
-            pairs = counts["rectangles"] - counts["squares"] / 2
-        return MarkedStep(
-            counts["prefills"], counts["tokens"], counts["decodes"], kept, pairs=pairs
-        )
-    found = _SGLANG.fullmatch(name)
-    if found is None:
-        return None
-    kind = found[1].lower()
-    stated = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[2])}
-    count, pairs = stated.get("bs", 0), None
-    if "c_sqsq" in stated and "c_sqsk" in stated:
-        pairs = stated["c_sqsk"] - stated["c_sqsq"] / 2
-    if kind == "decode":
-        return MarkedStep(0, 0, count, stated.get("g_sk"))
-    if kind in ("prefill", "extend"):
-        return MarkedStep(count, stated.get("toks", stated.get("c_sq", 0)), 0, 0, pairs=pairs)
-    if kind == "mixed":
-        decodes = stated.get("g", stated.get("dec", 0))
-        tokens = stated.get("c_sq", stated.get("ext", 0))
-        prefills = stated.get("c", count - decodes)
-        return MarkedStep(prefills, tokens, decodes, stated.get("g_sk"), pairs=pairs)
-    return None
 
 
 def steps_of_trace(trace: Trace) -> tuple[MarkedStep, ...]:
@@ -113,7 +79,7 @@ def steps_of_trace(trace: Trace) -> tuple[MarkedStep, ...]:
     launched between a mark and the next to the end of the last, behind the step before; where
     no device was recorded the time to the next mark. Of marks inside one another the outer counts.
     """
-    by_name = {at: found for at, name in enumerate(trace.strings) if (found := marked(name))}
+    by_name = batches_of_marks(trace)
     known = np.isin(trace.name, list(by_name))
     on_device = known & (trace.category == Category.DEVICE_ANNOTATION)
     rows = np.flatnonzero(on_device if on_device.any() else known)
@@ -123,9 +89,10 @@ def steps_of_trace(trace: Trace) -> tuple[MarkedStep, ...]:
         rows = rows[np.concatenate([[True], ends[1:] > np.maximum.accumulate(ends)[:-1]])]
     duration = trace.duration_ns[rows] if on_device.any() else _worked_ns(trace, rows)
     return tuple(
-        replace(by_name[name], duration_ns=spent)
+        MarkedStep(batch, spent)
         for name, spent in zip(trace.name[rows].tolist(), duration.tolist(), strict=False)
-        if by_name[name].prefill_tokens + by_name[name].num_decodes > 0 and spent > 0
+        if spent > 0 and (batch := by_name[name]).kind is not BatchKind.IDLE
+        if batch.prefill_tokens is not None
     )
 
 
@@ -195,7 +162,7 @@ def calibration_of(
         np.array([one.duration_ns for one in steps], np.float64),
     )
     prior = float(np.log(modelled.high / modelled.low)) / 2
-    is_silent = any(one.num_decodes > 0 and one.kept_tokens is None for one in steps)
+    is_silent = any(one.num_decodes > 0 and one.batch.kept_tokens is None for one in steps)
     kinds = taught.fitted(has_fixed=False) if is_silent else taught.kinds()
     notes, unsure = [], 0.0
     if is_silent:

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from foretrace.trace.ingest import load_run as load_run
     from foretrace.trace.ingest import load_traces as load_traces
     from foretrace.trace.ingest import read_traces as read_traces
+    from foretrace.trace.marks import BatchKind as BatchKind
+    from foretrace.trace.marks import EngineBatch as EngineBatch
+    from foretrace.trace.marks import batch_of_mark as batch_of_mark
     from foretrace.trace.meta import KEPT_OF_CUT as KEPT_OF_CUT
     from foretrace.trace.others import FlightDump as FlightDump
     from foretrace.trace.others import FlightEntry as FlightEntry
@@ -87,7 +90,9 @@ if TYPE_CHECKING:
     from foretrace.trace.source import CutShortError as CutShortError
     from foretrace.trace.source import opened_source as opened_source
     from foretrace.trace.steps import StepMark as StepMark
+    from foretrace.trace.steps import batches_of_marks as batches_of_marks
     from foretrace.trace.steps import step_marks as step_marks
+    from foretrace.trace.steps import with_step_mark as with_step_mark
     from foretrace.trace.steps import with_steps as with_steps
 
 lazily(__name__)

@@ -138,6 +138,7 @@ class TraceMeta:
     num_events: int  # records in the file, of any kind
     dropped: dict[str, int]  # reason -> records not kept
     notes: tuple[str, ...]  # anything odd that a reader repaired, in words
+    step_mark: str = ""  # how names of marks begin that were stated to be of steps; "": none were
 
 
 @dataclass(frozen=True)

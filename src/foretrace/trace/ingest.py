@@ -36,7 +36,7 @@ from foretrace.trace.discover import FoundFiles, discover
 from foretrace.trace.formats import read_graph, read_profile
 from foretrace.trace.ranks import rank_in_head, rank_in_name, ranked
 from foretrace.trace.source import content_key, opened_source
-from foretrace.trace.steps import with_steps
+from foretrace.trace.steps import step_marks, with_step_mark, with_steps
 
 Progress = Callable[[int, int], None]
 Loaded = TypeVar("Loaded", Trace, ChakraTrace)
@@ -50,6 +50,7 @@ class ReadingOptions(TypedDict, total=False):
 
     ranks: Collection[int] | None  # only these; all, if left out
     steps: Collection[str | int] | None  # so too, by name or number of their marks
+    step_mark: str  # how marks of steps begin, where they are not among those that are known
     cache_folder: Path | None  # where parsed columns are kept; nowhere, if left out
     max_cache_bytes: int  # what that folder may hold; what was used longest ago goes first
     workers: int | None  # files read at the same time; the number of cores, if left out
@@ -92,6 +93,7 @@ def _profiles(
     *,
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
+    step_mark: str = "",
     cache_folder: Path | None = None,
     max_cache_bytes: int = DEFAULT_MAX_BYTES,
     workers: int | None = None,
@@ -103,6 +105,10 @@ def _profiles(
     )
     if ranks is not None:
         traces = _only_ranks(traces, ranks)
+    if step_mark:
+        traces = tuple(with_step_mark(trace, step_mark) for trace in traces)
+        for trace in traces:
+            step_marks(trace)  # refuses words that nothing begins with
     if steps is not None:
         traces = tuple(with_steps(trace, steps) for trace in traces)
     if cache_folder is not None:

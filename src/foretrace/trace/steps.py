@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -19,48 +20,181 @@ from foretrace.trace.columns import (
     SyncColumns,
     Trace,
 )
+from foretrace.trace.marks import (
+    EngineBatch,
+    batch_of_mark,
+    is_of_draft,
+    is_verifying,
+    mark_name,
+    number_of_mark,
+    plain_mark,
+)
 
 OUTSIDE_STEPS = "outside the chosen steps"
 _MAX_SHOWN = 5
 _Side = TypeVar("_Side", CollectiveColumns, SyncColumns)
 _Table = TypeVar("_Table", CollectiveColumns, SyncColumns, MemoryColumns, FlowColumns)
-_MARK = re.compile(r"ProfilerStep#(\d{1,18})$")
+_PROFILER = "ProfilerStep#"
+_MARKS = (Category.ANNOTATION, Category.OPERATOR)
+_LAST_NUMBER, _OWN_NUMBER = re.compile(r"(\d{1,18})$"), re.compile(r"#(\d{1,18})$")
+_MOST_OF_STEPS = 0.5  # of the time of the profiler's marks, that a serving engine's last for
+_LEAST_PLAIN = 2
+_LONGEST = 40  # letters of a name that are shown
 
 
 @dataclass(frozen=True)
 class StepMark:
-    """A step as the profiler marked it on the host."""
+    """A step as it is marked on the host."""
 
-    name: str  # "ProfilerStep#3"
+    name: str  # "ProfilerStep#3", "step[DECODE bs=64]#3"
     number: int  # 3
     lane: int  # position in `Trace.lanes`
     start_ns: int
     duration_ns: int
+    words: str  # what the file calls it, which another step may be called too
+    batch: EngineBatch | None = None  # what a serving engine's step works on
 
 
 def step_marks(trace: Trace) -> tuple[StepMark, ...]:
     """The step marks on host threads, in order of their start.
 
+    Those that were stated (`with_step_mark`); else a serving engine's, where they last for most of
+    what the profiler marks; else the profiler's; else what programs call an iteration. All but the
+    profiler's last until the next begins, and of marks inside one another the outer counts.
     Profilers of 2021 (torch 1.8) give the marks the category of operators.
+
+    Raises:
+        TraceError: if no mark is called as was stated.
     """
-    number_by_string = {
-        string: int(match.group(1))
+    if trace.meta.step_mark:
+        return _stated_marks(trace)
+    batches = batches_of_marks(trace)
+    served = _marks_until_next(trace, _host_rows(trace, list(batches)), batches)
+    numbers = {
+        string: number
         for string, text in enumerate(trace.strings)
-        if (match := _MARK.match(text))
+        if text.startswith(_PROFILER) and (number := number_of_mark(text)) is not None
     }
-    is_mark = np.isin(trace.category, (Category.ANNOTATION, Category.OPERATOR)) & np.isin(
-        trace.name, np.array(list(number_by_string), np.int64)
+    profiled = tuple(
+        _mark(trace, row, trace.strings[trace.name[row]], numbers[int(trace.name[row])])
+        for row in _host_rows(trace, list(numbers)).tolist()
     )
-    return tuple(
-        StepMark(
-            name=trace.strings[trace.name[row]],
-            number=number_by_string[int(trace.name[row])],
-            lane=int(trace.lane[row]),
-            start_ns=int(trace.start_ns[row]),
-            duration_ns=int(trace.duration_ns[row]),
+    if served and _length_ns(served) >= _MOST_OF_STEPS * _length_ns(profiled):
+        return served
+    return profiled or _plain_marks(trace)
+
+
+def batches_of_marks(trace: Trace) -> dict[int, EngineBatch]:
+    """What the marks of a serving engine's steps say, by their position in `Trace.strings`.
+
+    Those of a draft model are left out.
+    """
+    found = {
+        string: batch
+        for string, text in enumerate(trace.strings)
+        if (batch := batch_of_mark(text)) is not None
+    }
+    texts = {string: trace.strings[string] for string in found}
+    is_verified = any(map(is_verifying, texts.values()))
+    return {
+        string: batch
+        for string, batch in found.items()
+        if not is_of_draft(texts[string], is_verified=is_verified)
+    }
+
+
+def with_step_mark(trace: Trace, words: str) -> Trace:
+    """The same trace, whose steps are what is marked with names that begin with these words."""
+    return replace(trace, meta=replace(trace.meta, step_mark=words))
+
+
+def _stated_marks(trace: Trace) -> tuple[StepMark, ...]:
+    words = trace.meta.step_mark
+    strings = [at for at, text in enumerate(trace.strings) if text.startswith(words)]
+    rows = _host_rows(trace, strings, (*_MARKS, Category.PYTHON))
+    if not len(rows):
+        is_mark = trace.category == Category.ANNOTATION
+        names, counts = np.unique(trace.name[is_mark], return_counts=True)
+        often = [trace.strings[at] for at in names[np.argsort(-counts, kind="stable")].tolist()]
+        have = ", ".join(repr(text[:_LONGEST]) for text in often[:_MAX_SHOWN]) or "none"
+        raise TraceError(
+            f"no step mark of {trace.meta.path} begins with {words!r}: its annotations are {have}"
+            f"{', ...' if len(often) > _MAX_SHOWN else ''}; state how one of them begins, or none"
         )
-        for row in np.flatnonzero(is_mark)
+    return _marks_until_next(trace, rows, batches_of_marks(trace))
+
+
+def _plain_marks(trace: Trace) -> tuple[StepMark, ...]:
+    """What is called an iteration, of the words that mark most; one alone says nothing."""
+    strings_by_words: dict[str, list[int]] = {}
+    for string, text in enumerate(trace.strings):
+        if (found := plain_mark(text)) is not None:
+            strings_by_words.setdefault(found[0], []).append(string)
+    found_marks = [
+        _marks_until_next(trace, _host_rows(trace, strings), {})
+        for strings in strings_by_words.values()
+    ]
+    most = max(found_marks, key=len, default=())
+    return most if len(most) >= _LEAST_PLAIN else ()
+
+
+def _host_rows(
+    trace: Trace, strings: list[int], categories: tuple[Category, ...] = _MARKS
+) -> Int64s:
+    """Rows of host threads that have one of these names, by start; int64[rows]."""
+    is_known = np.isin(trace.category, categories) & np.isin(
+        trace.name, np.array(strings, np.int64)
     )
+    return np.flatnonzero(is_known)
+
+
+def _marks_until_next(
+    trace: Trace, rows: Int64s, batches: Mapping[int, EngineBatch]
+) -> tuple[StepMark, ...]:
+    """Marks of the thread that has most of them, each up to the next; inner ones are left out."""
+    if not len(rows):
+        return ()
+    rows = rows[trace.lane[rows] == np.bincount(trace.lane[rows]).argmax()]
+    rows = rows[np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows]))]
+    ends = trace.start_ns[rows] + trace.duration_ns[rows]
+    rows = rows[np.append(True, ends[1:] > np.maximum.accumulate(ends)[:-1])]
+    texts = [trace.strings[at] for at in trace.name[rows].tolist()]
+    number_of = _OWN_NUMBER if batches else _LAST_NUMBER  # marks of batches end with counts
+    told = [number_of.search(text) for text in texts]
+    numbers = [int(found[1]) for found in told if found is not None]
+    if len(numbers) < len(rows) or any(after <= one for one, after in pairwise(numbers)):
+        numbers = list(range(len(rows)))
+        names = [mark_name(text, number) for text, number in zip(texts, numbers, strict=True)]
+    else:
+        names = texts
+    begins = trace.start_ns[rows]
+    ends = np.append(begins[1:], begins[-1:] + trace.duration_ns[rows[-1:]])
+    return tuple(
+        replace(
+            _mark(trace, row, name, number),
+            duration_ns=end - int(trace.start_ns[row]),
+            batch=batches.get(int(trace.name[row])),
+        )
+        for row, name, number, end in zip(rows.tolist(), names, numbers, ends.tolist(), strict=True)
+    )
+
+
+def _mark(trace: Trace, row: int, name: str, number: int) -> StepMark:
+    return StepMark(
+        name=name,
+        number=number,
+        lane=int(trace.lane[row]),
+        start_ns=int(trace.start_ns[row]),
+        duration_ns=int(trace.duration_ns[row]),
+        words=trace.strings[trace.name[row]],
+    )
+
+
+def _length_ns(marks: Sequence[StepMark]) -> int:
+    """From the begin of the first to the end of the last."""
+    if not marks:
+        return 0
+    return max(mark.start_ns + mark.duration_ns for mark in marks) - marks[0].start_ns
 
 
 def with_steps(trace: Trace, steps: Collection[str | int]) -> Trace:

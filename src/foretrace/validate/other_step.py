@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.analyze import StepTable, steps
+from foretrace.analyze import StepTable, alike_steps, steps
 from foretrace.base import Bools, Float64s, Int64s, ModelError, numbered_rows, turns_within
 from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
@@ -129,11 +129,13 @@ def _chosen_steps(table: StepTable, step_names: Collection[str] | None) -> list[
 
 
 def _rows(measured: StepTable, predicted: StepTable, step: int) -> list[StepPrediction]:
-    """One step's predictions, on every rank that recorded it and at least one other step."""
+    """One step's predictions, on every rank that recorded it and another step alike."""
     rows = []
+    alike = alike_steps(measured.step_names)
     for row in np.flatnonzero(measured.step == step).tolist():
         rank = int(measured.rank[row])
         others = (measured.rank == rank) & (measured.step != step)
+        others &= alike[measured.step] == alike[step]
         if not others.any():
             continue
         rows.append(

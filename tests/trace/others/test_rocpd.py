@@ -38,7 +38,13 @@ TEXTS = {
 }  # fmt: skip
 
 
-def write(path: Path, *, processes: tuple[int, ...] = (1,), with_views: bool = True) -> Path:
+def write(
+    path: Path,
+    *,
+    processes: tuple[int, ...] = (1,),
+    with_views: bool = True,
+    copies_on: int = 6,
+) -> Path:
     """A product and a copy that calls started, within a range that is a step."""
     with closing(sqlite3.connect(path)) as file:
         for name, columns in TABLES.items():
@@ -67,7 +73,7 @@ def write(path: Path, *, processes: tuple[int, ...] = (1,), with_views: bool = T
                 "kernel_dispatch", process, gpu, 3, 2, 5, 3_000, 9_000,
                 256, 1, 1, 1024, 1, 1, 1,
             )  # fmt: skip
-            add("memory_copy", process, 9_000, 9_500, 7, gpu, cpu, 64, 6, 2)
+            add("memory_copy", process, 9_000, 9_500, 7, gpu, cpu, 64, copies_on, 2)
             for number, (start, end, text) in enumerate(
                 ((1_000, 2_000, 4), (2_100, 2_500, 5), (900, 9_600, 6), (950, 960, 4)), 1
             ):
@@ -108,6 +114,27 @@ def test_processes_of_one_database_are_ranks_of_one_run(tmp_path: Path) -> None:
 def test_a_database_without_device_work_says_how_to_record_it(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="without device work; record with `rocprofv3 --kernel"):
         read_rocpd(write(tmp_path / "77_results.db", processes=()))
+
+
+def test_a_database_that_mentions_rocprofv3_alone_says_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "compute.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE compute_kernel (id INT, retain_rocpd_output INT)")
+        file.commit()
+
+    with pytest.raises(
+        TraceError, match=r"no table of rocprofv3 \(rocpd_...\), but compute_kernel"
+    ):
+        read_rocpd(path)
+
+
+@pytest.mark.parametrize("stream", [5, 6])
+def test_a_copy_behind_a_kernel_is_replayed_when_it_ran(tmp_path: Path, stream: int) -> None:
+    path = write(tmp_path / "77_results.db", copies_on=stream)
+
+    found = ft.replay(ft.load(path, cache=tmp_path / "cache"))
+
+    assert found.replayed_step_time_ns == found.step_time_ns == 9_600 - 900
 
 
 @pytest.mark.parametrize(

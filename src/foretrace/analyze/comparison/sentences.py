@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,6 +17,7 @@ from foretrace.analyze.comparison.results import (
 from foretrace.analyze.comparison.views import IDLE, SEPARATOR, TRANSFER, WAITING
 from foretrace.answer import number_text, short_name
 from foretrace.base import NS_PER_MS
+from foretrace.trace import BatchKind, EngineBatch, batch_of_mark
 
 _MAX_REASONS = 6
 _MAX_DETAILS = 2
@@ -23,6 +25,7 @@ _SMALLEST = 0.02  # of the largest difference; less is not worth a sentence
 _SMALLEST_OF_STEP = 1e-4  # of the step; less is what rounding in a trace and its clocks make
 _MAX_NAME = 56
 _MANY_TIMES = 3  # from this ratio on a percentage is hard to read
+_UNLIKE = 0.02  # of mean sizes of batches, from which a difference is said
 _FEW_ALIKE = 0.9  # of compute time with labels on both sides, below which it is said
 
 
@@ -128,6 +131,42 @@ def notes_of(before: Side, after: Side, names: View) -> Iterator[str]:
                 f"{100 * alike_ns / total_ns:.0f} % of the compute time {side} is in kernels of "
                 "names that stand on both sides; the rest is new or gone, and compared by class."
             )
+
+
+def unlike_batches(before: Side, after: Side, kind: BatchKind | None) -> Iterator[str]:
+    """What steps of a serving engine are compared, and where their batches differ."""
+    told = [[batch_of_mark(name) for name in side.step_names] for side in (before, after)]
+    if not any(one is not None for side in told for one in side):
+        return
+    sides = (("before", before, told[0]), ("after", after, told[1]))
+    kinds_of, sizes = [], []
+    for word, side, marked in sides:
+        used = [one for one, is_used in zip(marked, side.is_used, strict=True) if is_used]
+        known = [one for one in used if one is not None]
+        kinds = Counter(one.kind.value for one in known)
+        others = Counter(one.kind.value for one in marked if one and one.kind is not kind)
+        if kind is not None and others:
+            left = ", ".join(f"{count} of {of}" for of, count in others.items())
+            yield f"{word}, steps that {kind.words} are compared; {left} are left out."
+        kinds_of.append(kinds)
+        sizes.append(_sizes(known))
+    if set(kinds_of[0]) != set(kinds_of[1]):
+        words = [", ".join(f"{count} of {of}" for of, count in one.items()) for one in kinds_of]
+        yield f"steps are not alike: {words[0] or 'none'} before, {words[1] or 'none'} after."
+        return
+    for of, first, second in zip(("requests", "tokens of prompts"), *sizes, strict=True):
+        if abs(second - first) > _UNLIKE * max(first, second, 1.0):
+            yield (
+                f"batches are not alike: {number_text(first)} {of} a step before, "
+                f"{number_text(second)} after."
+            )
+
+
+def _sizes(batches: Sequence[EngineBatch]) -> tuple[float, float]:
+    """Requests and tokens of prompts of a step, means."""
+    count = max(len(batches), 1)
+    tokens = sum(one.prefill_tokens or 0 for one in batches)
+    return sum(one.num_requests for one in batches) / count, tokens / count
 
 
 def _floor_ns(classes: View) -> float:

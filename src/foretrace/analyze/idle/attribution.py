@@ -44,7 +44,8 @@ def idle(timeline: Timeline, *, step: Step = None) -> IdleCauses:
     Raises:
         GraphError: if there is no such step.
     """
-    table = _chosen_steps(steps(timeline), step_name(step))
+    table = steps(timeline)
+    table = _chosen_steps(table, step_name(step, table.step_names))
     binding, excuses = binding_edges(timeline), Excuses.of(timeline)
     activities = activity_by_rank(timeline)
     subjects = Subjects.of(timeline)

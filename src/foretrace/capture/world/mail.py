@@ -75,8 +75,8 @@ class Mailbox:
         is_whole = not (tensor.is_floating_point() or tensor.is_complex())
         return is_whole and tensor.numel() * tensor.element_size() <= _MOST_BYTES
 
-    def post(self, to: int, like: torch.Tensor, value: torch.Tensor | None) -> None:
-        """Send a value, or that nobody knows it."""
+    def post(self, to: int | str, like: torch.Tensor, value: torch.Tensor | None) -> None:
+        """Send a value, or that nobody knows it, to a rank, or to whoever takes it by a name."""
         path = self._path(self._rank, to, like)
         own = None if value is None else value.detach().cpu().contiguous().view(-1)
         data = b"" if own is None else own.numpy().tobytes()
@@ -84,13 +84,15 @@ class Mailbox:
         unfinished.write_bytes(data)
         unfinished.replace(path)
 
-    def take(self, source: int, like: torch.Tensor) -> torch.Tensor | None:
+    def take(
+        self, source: int, like: torch.Tensor, *, to: int | str | None = None
+    ) -> torch.Tensor | None:
         """What a rank sent, once it has; `None` if it did not know.
 
         Raises:
             WorkloadError: if that rank ended without sending it.
         """
-        path = self._path(source, self._rank, like)
+        path = self._path(source, self._rank if to is None else to, like)
         (self._folder / f"{source}.wanted").touch()
         with self._turn.given_up():
             self._wait_for(path, source, like)
@@ -108,7 +110,7 @@ class Mailbox:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _path(self, source: int, target: int, like: torch.Tensor) -> Path:
+    def _path(self, source: int, target: int | str, like: torch.Tensor) -> Path:
         """Of the next message of its kind."""
         kind = f"{source}-{target}-{like.numel()}-{str(like.dtype).removeprefix('torch.')}"
         self._turns[kind] += 1

@@ -10,7 +10,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretrace.capture.gloo import NAMES
@@ -67,6 +71,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unheld: list[int] = []  # exchanges that nothing waited for yet
         self._values = values
         self._mailbox = mailbox
+        self._has_objects = False
         self._times = times
         self._expected: dict[int, tuple[int, torch.Tensor]] = {}  # exchange -> source, buffer
         self._written_by: dict[int, int] = {}  # storage -> exchange, of functional collectives
@@ -101,7 +106,14 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         begun_ns = time.perf_counter_ns()
         if self._values is not None:
-            result = self._values.called(func, args, kwargs, self.journal)
+            try:
+                result = self._values.called(func, args, kwargs, self.journal)
+            except UnsupportedOperatorException:
+                if func.namespace != "c10d":
+                    raise
+                result = _done_work(
+                    args
+                )  # coalesced ones have no kernel for tensors without memory
         else:
             with self._times.marked():
                 result = func(*args, **kwargs)
@@ -154,8 +166,51 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         at = self._exchange(name, group, went_in, came_out, peer=peer, host_ns=host_ns)
         if name == "all_to_allv" and self._values is not None:
             self._exchange_counts(came_out[0], went_in[0])
+        if self._has_objects:
+            self._objects(name, group, arguments, went_in, came_out)
         if short in _TRANSFERS:
             self._mail(name, at, self.groups[str(group.group_name)][peer], went_in[0][0])
+
+    @contextmanager
+    def objects(self, *, arrive: bool) -> Iterator[None]:
+        """While it holds, what one rank of a group gives the others arrives."""
+        before, self._has_objects = self._has_objects, arrive
+        try:
+            yield
+        finally:
+            self._has_objects = before
+
+    def _objects(
+        self, name: str, group: Any, arguments: Mapping[str, Any], went_in: Any, came_out: Any
+    ) -> None:
+        """Pickled objects, which a fake group leaves where they were."""
+        members = self.groups[str(group.group_name)]
+        root = int(arguments.get("root_rank", 0))
+        own, source = int(group.rank()), members[root]
+        gave, got = list(tensors_in(went_in)), list(tensors_in(came_out))
+        with self.paused():
+            if name == "broadcast":
+                message, everyone = (gave or got)[0], f"all.{members[0]}.{members[-1]}"
+                if own == root:
+                    self._mailbox.post(f"{everyone}.{len(members)}", message, message)
+                else:
+                    self._fill(message, source, f"{everyone}.{len(members)}")
+            elif name == "scatter" and own == root:
+                for at, part in enumerate(gave):
+                    if at != own:
+                        self._mailbox.post(members[at], part, part)
+                    else:
+                        got[0].copy_(part)
+            elif name == "scatter":
+                self._fill(got[0], source, members[own])
+            elif name == "gather":
+                for one in got:
+                    one.copy_(gave[0])
+
+    def _fill(self, message: torch.Tensor, source: int, target: int | str) -> None:
+        value = self._mailbox.take(source, message, to=target)
+        if value is not None:
+            message.copy_(value)
 
     def _exchange_counts(self, received: torch.Tensor, sent: torch.Tensor) -> None:
         """Counts of tokens that ranks tell each other: as many come as go."""
@@ -293,9 +348,14 @@ def _with_future(given: Sequence[Any], result: Any) -> Any:
     """Work that tells its tensors, as DDP wants it: those given first, which it writes to."""
     if not (isinstance(result, tuple) and len(result) == 2):  # noqa: PLR2004  tensors, work
         return result
+    return given[0], _done_work(given)
+
+
+def _done_work(given: Sequence[Any]) -> Any:
+    """Work that is over, of the tensors given first."""
     future: Any = torch.futures.Future()
     future.set_result(list(tensors_in(given[0])))
-    return given[0], _C10D._create_work_from_future(future).boxed()  # noqa: SLF001
+    return _C10D._create_work_from_future(future).boxed()  # noqa: SLF001
 
 
 def _key(tensor: torch.Tensor) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
 from torch.distributed import device_mesh
+from torch.distributed.fsdp import _init_utils
 from torch.nn.attention import flex_attention as flex
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -19,8 +20,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from foretrace.capture.world.journal import Journal
 
 _FLEX: Any = flex
+_FSDP: Any = _init_utils
 _MASKS, _ATTENTION = "create_block_mask", "flex_attention"
 _CAUSAL = "flex_attention was causal attention, whatever its mask; making its masks took no time"
+# Methods of tensors that pretend: they are there, and pinned.
+_STAYS = frozenset({"cuda", "pin_memory"})
 _DEVICE = re.compile(r"(cuda|cpu)(:\d+)?")
 
 
@@ -30,8 +34,14 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         kwargs = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        if _is_number(kwargs.get("device")):
+            kwargs["device"] = "cpu"
         name = getattr(func, "__name__", "")
-        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
+        if func is torch.device and args and _is_number(args[0]):
+            return torch.device("cpu")
+        if name == "to" and len(args) > 1 and _is_number(args[1]):
+            args = (args[0], "cpu", *args[2:])
+        if name in _STAYS and args and isinstance(args[0], torch.Tensor):
             return args[0]
         return func(*map(_on_cpu, args), **kwargs)
 
@@ -40,6 +50,11 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type in {"cuda", "cpu"} else value
     return "cpu" if isinstance(value, str) and _DEVICE.fullmatch(value) else value
+
+
+def _is_number(value: object) -> bool:
+    """Whether a GPU is named by its number."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @contextmanager
@@ -54,8 +69,9 @@ def mesh_of_what_pretends(*, on_gpu: bool) -> Iterator[None]:
             return made(kind, *args, **kwargs)
 
     with ExitStack() as stack:
-        for module in (device_mesh, dist):
-            stack.enter_context(patch.object(module, "init_device_mesh", init_device_mesh))
+        for module in [*sys.modules.values()]:  # some have it by its name, as fully_shard's does
+            if vars(module).get(made.__name__) is made:
+                stack.enter_context(patch.object(module, made.__name__, init_device_mesh))
         yield
 
 
@@ -63,7 +79,15 @@ def mesh_of_what_pretends(*, on_gpu: bool) -> Iterator[None]:
 def classes_on_cpu() -> Iterator[None]:
     """DDP's devices, and autocast's: classes are not asked of a mode."""
     wrap: Any = torch.nn.parallel.DistributedDataParallel
-    wrapped, cast = wrap.__init__, torch.autocast.__init__
+    wrapped, cast, moved = wrap.__init__, torch.autocast.__init__, torch.nn.Module.to
+
+    @functools.wraps(moved)
+    def to(own: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and _is_number(args[0]):
+            args = ("cpu", *args[1:])
+        if _is_number(kwargs.get("device")):
+            kwargs["device"] = "cpu"
+        return moved(own, *args, **kwargs)
 
     @functools.wraps(wrapped)
     def on_one(
@@ -81,6 +105,10 @@ def classes_on_cpu() -> Iterator[None]:
 
     with (
         patch.object(wrap, "__init__", on_one),
+        patch.object(torch.nn.Module, "to", to),
+        patch.object(_FSDP, "_check_module_states_for_sync_module_states", lambda _states: None),
+        patch.object(torch.Tensor, "record_stream", lambda _own, _stream: None),
+        patch.object(wrap, "_check_comm_hook", lambda _own, _hook: None),  # asks for GPUs' own
         patch.object(torch.autocast, "__init__", autocast),
     ):
         yield

@@ -12,7 +12,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -33,6 +33,7 @@ from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
 from foretrace.capture.world.device_times import DeviceTimes
 from foretrace.capture.world.journal import Journal, StepsAreDone
 from foretrace.capture.world.mail import Mailbox, RankTurn
+from foretrace.capture.world.objects import objects_that_arrive, unwritten_checkpoints
 from foretrace.capture.world.observer import Observer
 from foretrace.capture.world.on_cpu import (
     OnCpu,
@@ -40,6 +41,7 @@ from foretrace.capture.world.on_cpu import (
     classes_on_cpu,
     mesh_of_what_pretends,
 )
+from foretrace.capture.world.pretended_gpu import gpu_that_pretends
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
 from foretrace.capture.world.shortcuts import shortcuts
 from foretrace.capture.world.streams import follow_cuda, stream_classes
@@ -57,22 +59,10 @@ _ISSUING = (
     "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "scatter", "alltoall",
     "alltoall_base", "barrier", "send", "recv",
 )  # fmt: skip
-# What ranks tell each other as objects, pickled into tensors that need their memory.
-_OF_OBJECTS = (
-    "send_object_list", "recv_object_list", "broadcast_object_list", "all_gather_object",
-    "gather_object", "scatter_object_list",
-)  # fmt: skip
 # Asked for every operator of a distributed tensor, and answered without a tensor.
 _OF_MESH = {"__eq__", "__hash__", "size", "get_coordinate", "_is_current_rank_part_of_mesh"}
 _BESIDE = "work of the device that no operator was seen to start is left out"
 _NOT_COMPILED = "torch.compile left code as it is: operators are those of eager PyTorch"
-# Of torch.cuda, what scripts call without a tensor, and what they are told.
-_CUDA: dict[str, object] = {
-    "set_device": None, "synchronize": None, "empty_cache": None, "manual_seed": None,
-    "manual_seed_all": None, "reset_peak_memory_stats": None, "current_device": 0,
-    "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0,
-    "max_memory_reserved": 0, "is_bf16_supported": True, "memory_stats": {},
-}  # fmt: skip
 
 
 class WorldProcess:
@@ -159,7 +149,9 @@ class WorldProcess:
             self._leave_uncompiled(stack)
             for name, value in stream_classes(self.journal).items():
                 stack.enter_context(patch.object(torch.cpu, name, value, create=True))
+            stack.enter_context(objects_that_arrive(self.observer, self.journal))
             if self.device == FAKE:
+                stack.enter_context(unwritten_checkpoints(self.journal))
                 self._take_memory_away(stack)
             elif self.device == CUDA:
                 follow_cuda(self.journal, stack)
@@ -342,12 +334,7 @@ class WorldProcess:
         self._begin_step()
 
     def _take_memory_away(self, stack: ExitStack) -> None:
-        name, num_bytes = self.gpu
-        gpu = SimpleNamespace(name=name, total_memory=num_bytes)
-        told_of_gpu = {"get_device_name": name, "get_device_properties": gpu}
-        for name, value in (_CUDA | told_of_gpu).items():
-            told = functools.partial(lambda answer, *_a, **_k: answer, value)
-            stack.enter_context(patch.object(torch.cuda, name, told))
+        stack.enter_context(gpu_that_pretends(self.journal, self.gpu))
         for module in (_foreach_utils, optimizers):
             for name in (
                 "_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices",
@@ -362,27 +349,12 @@ class WorldProcess:
             drawn = self._with_values(getattr(dataloader._BaseDataLoaderIter, name))  # noqa: SLF001
             stack.enter_context(patch.object(dataloader._BaseDataLoaderIter, name, drawn))  # noqa: SLF001
         self._replace_verification(stack)
-        for name in _OF_OBJECTS:
-            with_values = _with_memory(getattr(dist, name))
-            for module in (dist, dist.distributed_c10d):
-                stack.enter_context(patch.object(module, name, with_values))
         stack.enter_context(shortcuts())
         stack.enter_context(attention_without_masks(self.journal, self._unseen))
         stack.enter_context(as_on_a_gpu(ON_FAKE_CPU))
         stack.enter_context(classes_on_cpu())
         stack.enter_context(OnCpu())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-
-
-def _with_memory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors that it makes have memory."""
-
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with unset_fake_temporarily():
-            return function(*args, **kwargs)
-
-    return called
 
 
 _swapped: Any = torch.utils.swap_tensors

@@ -36,6 +36,15 @@ class JournalStream:
         """What comes waits for a point."""
         self.journal.hold(self.number, event.entry)
 
+    @property
+    def cuda_stream(self) -> int:
+        """What a GPU's library would know it by."""
+        return self.number
+
+    def query(self) -> bool:
+        """Nothing runs."""
+        return True
+
     def synchronize(self) -> None:
         """Nothing runs."""
 
@@ -73,14 +82,18 @@ class JournalEvent:
         """Nothing runs."""
 
     def elapsed_time(self, _end: JournalEvent) -> float:
-        """Nothing runs."""
-        return 0.0
+        """One millisecond, so that whoever divides by it can."""
+        return 1.0
 
 
 def stream_classes(journal: Journal) -> dict[str, Any]:
     """What takes the place of `torch.cpu`'s own, by name; those do nothing at all."""
     kind: Any = type("Stream", (JournalStream,), {"journal": journal})
     by_number: dict[int, JournalStream] = {}
+
+    class Event(JournalEvent):
+        def __init__(self, *_given: object, **_more: object) -> None:
+            super().__init__(journal)
 
     def current_stream(_device: object = None) -> JournalStream:
         number = journal.stream
@@ -99,7 +112,7 @@ def stream_classes(journal: Journal) -> dict[str, Any]:
 
     return {
         "Stream": kind,
-        "Event": lambda *_given, **_more: JournalEvent(journal),
+        "Event": Event,
         "current_stream": current_stream,
         "default_stream": current_stream,
         "stream": stream,

@@ -45,9 +45,16 @@ DIRECT = (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV)
 
 
 def collective_named(name: str) -> CollectiveKind | None:
-    """The one of `COLLECTIVES` that a library's name means; sends and receives are one."""
+    """The one of `COLLECTIVES` that a library's name means; sends and receives are one.
+
+    What one rank gathers, or scatters, are sends and receives in one group (PyTorch,
+    torch/csrc/cuda/nccl.cpp, `gather` and `scatter`): that rank's links carry what each rank's do
+    in an all-to-all.
+    """
     kind = collective_kind_of(name)
     known = CollectiveKind.SEND_RECV if kind.is_transfer else kind
+    if kind in (CollectiveKind.GATHER, CollectiveKind.SCATTER):
+        known = CollectiveKind.ALL_TO_ALL
     return known if known in COLLECTIVES else None
 
 

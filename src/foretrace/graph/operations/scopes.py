@@ -18,10 +18,10 @@ from foretrace.graph._compiled import counted_order, innermost_scopes, scope_tre
 from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.nodes import NodeKind
 from foretrace.graph.operations.table import Operations
-from foretrace.trace import Category, Trace
+from foretrace.trace import Category, Trace, batch_of_mark, step_marks
 
 NO_SCOPE = -1
-# What encloses other work and says nothing of it: step marks, and gloo's transfers, whose spans
+# What encloses other work and says nothing of it, beside step marks: gloo's transfers, whose spans
 # stay open on the thread that asked for them until it waits (torch 2.13).
 _SILENT = ("ProfilerStep#", "gloo:send", "gloo:recv")
 
@@ -100,7 +100,14 @@ def _scope_rows(trace: Trace) -> tuple[Int64s, Bools]:
     is_scope = (category == Category.OPERATOR) | (category == Category.ANNOTATION)
     rows = np.flatnonzero(is_scope)
     used = used_positions(trace.name[rows], len(trace.strings)).tolist()
-    marks = [index for index in used if trace.strings[index].startswith(_SILENT)]
+    steps = {mark.words for mark in step_marks(trace)}
+    marks = [
+        index
+        for index in used
+        if (text := trace.strings[index]).startswith(_SILENT)
+        or text in steps
+        or batch_of_mark(text) is not None
+    ]
     if marks:
         is_mark = np.zeros(len(trace.strings), np.bool_)
         is_mark[marks] = True

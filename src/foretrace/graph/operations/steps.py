@@ -11,7 +11,7 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.graph.nodes import WHOLE
 from foretrace.graph.recording import Ending
-from foretrace.trace import Category, LaneKind, Trace, step_marks
+from foretrace.trace import BatchKind, Category, LaneKind, Trace, batch_of_mark, step_marks
 
 WHOLE_TRACE = -1  # the number of the only step of a trace without marks
 
@@ -21,6 +21,7 @@ class StepMarks:
     """One rank's steps, rising in time and without overlap."""
 
     number: Int64s  # int64[steps], as in `ProfilerStep#7`; WHOLE_TRACE
+    names: tuple[str, ...]  # of each; WHOLE
     begin_ns: Int64s  # int64[steps], raw clock
     end_ns: Int64s  # int64[steps]
     lane: int  # host thread that carries the marks; -1 where the trace has no host thread
@@ -66,29 +67,41 @@ def marked_steps(
     # Marks of one thread follow each other; a rounded end may pass the next begin.
     stop_ns[:-1] = np.minimum(stop_ns[:-1], begin_ns[1:])
     numbers = np.array([mark.number for mark in marks], np.int64)
-    return StepMarks(numbers, begin_ns, stop_ns, thread + first_lane, is_from_trace=True)
+    names = tuple(mark.name for mark in marks)
+    return StepMarks(numbers, names, begin_ns, stop_ns, thread + first_lane, is_from_trace=True)
 
 
 def _whole_trace(trace: Trace, lane: Int64s, start_ns: Int64s, end_ns: Int64s) -> StepMarks:
     number = np.array([WHOLE_TRACE])
     if not len(start_ns):
         begin = np.array([trace.start_ns.min()]) if trace.num_events else np.zeros(1, np.int64)
-        return StepMarks(number, begin, begin, -1, is_from_trace=False)
+        return StepMarks(number, (WHOLE,), begin, begin, -1, is_from_trace=False)
     main = lane[np.argmin(start_ns)]
     last = end_ns[lane == main].max()
-    return StepMarks(
-        number, np.array([start_ns.min()]), np.array([last]), int(main), is_from_trace=False
-    )
+    begin, end = np.array([start_ns.min()]), np.array([last])
+    return StepMarks(number, (WHOLE,), begin, end, int(main), is_from_trace=False)
 
 
 def step_table(marks: Sequence[StepMarks]) -> tuple[tuple[str, ...], list[dict[int, int]]]:
-    """Names of all steps, rising, and for each rank the position of each of its step numbers."""
-    numbers = sorted({number for rank in marks for number in rank.number.tolist()})
+    """Names of all steps, rising, and for each rank the position of each of its step numbers.
+
+    A step is called what the first rank calls it that works on a batch in it, or marks it.
+    """
+    name_by_number: dict[int, str] = {}
+    for rank in marks:
+        for number, name in zip(rank.number.tolist(), rank.names, strict=True):
+            known = name_by_number.setdefault(number, name)
+            if _is_idle(known) and not _is_idle(name):
+                name_by_number[number] = name
+    numbers = sorted(name_by_number)
     position = {number: index for index, number in enumerate(numbers)}
-    names = tuple(
-        WHOLE if number == WHOLE_TRACE else f"ProfilerStep#{number}" for number in numbers
-    )
+    names = tuple(name_by_number[number] for number in numbers)
     return names, [{number: position[number] for number in rank.number.tolist()} for rank in marks]
+
+
+def _is_idle(name: str) -> bool:
+    batch = batch_of_mark(name)
+    return batch is not None and batch.kind is BatchKind.IDLE
 
 
 _HOST = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.PYTHON)

@@ -115,6 +115,14 @@ def hand_over_samples(operations: Operations, source: Int32s, target: Int32s) ->
     return gap_ns[is_early & is_alone & is_compute & ~_is_early(operations, source, target)]
 
 
+def stream_gaps(operations: Operations, source: Int32s, target: Int32s) -> Int64s:
+    """End of an operation to start of the next of its stream, ns, whatever it waited for."""
+    ops = operations.ops
+    gap_ns = ops.start_ns[target] - ops.end_ns[source]
+    is_other = _is_of_graph(operations, source, target) | _is_early(operations, source, target)
+    return gap_ns[~is_other]
+
+
 @dataclass(frozen=True)
 class InterStream:
     """Edges between streams, and the hand-overs seen on those that held their successor."""

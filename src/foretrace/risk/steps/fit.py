@@ -1,7 +1,8 @@
 """Duration models from repeats: what a recording's ranks and steps say about how times vary.
 
 A duration is mean of its operation x factor of its rank x factor of its step x rest. Operations
-are told apart by kind, name, framework operator and shapes, communication also by group and size;
+are told apart by kind, name, framework operator and shapes, communication also by group and size,
+of a serving engine by what its steps work on;
 its durations are transfers, with waits removed. The factor of a rank holds in all steps (spatial
 variation), the rest is drawn anew each time (temporal). The factor of a step is what everything in
 it has in common: a slow step is slow everywhere. Host work, device work and communication have
@@ -16,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
+from foretrace.analyze import alike_steps, batch_labels
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, rows_json
 from foretrace.base import Float64s, Int64s, RiskError, turns_within
 from foretrace.graph import DEVICE_KINDS, HOST_KINDS, ExecutionGraph, NodeKind
@@ -149,6 +151,7 @@ def timed(graph: ExecutionGraph) -> Timed:
         np.where(has_collective, -1, graph.operator[node]),
         np.where(has_collective, -1, graph.operator_signature[node]),
         np.where(has_collective, meeting[graph.collective[node]], -1),
+        alike_steps(graph.step_names)[graph.step[node]],  # unlike batches are no repeats
     ]
     code = np.zeros(len(node), np.int64)
     for column in columns:
@@ -157,6 +160,7 @@ def timed(graph: ExecutionGraph) -> Timed:
         code = code.reshape(-1)
     first = np.unique(code, return_index=True)[1]
     meetings = list(known)
+    labels = sorted({*batch_labels(graph.step_names), ""})
     keys = []
     for at in first.tolist():
         row = [int(column[at]) for column in columns]
@@ -164,6 +168,8 @@ def timed(graph: ExecutionGraph) -> Timed:
         if row[4] >= 0:
             found = meetings[row[4]]
             texts = [found[0], f"{found[0]} of {found[1]}", f"{found[2]} bytes, {found[3]} ranks"]
+        if labels[row[5]]:
+            texts[2] = f"{texts[2]} in {labels[row[5]]}".lstrip()
         keys.append((WORK[int(work[at])], NodeKind(row[0]).name, *texts))
     return Timed(
         node=node,

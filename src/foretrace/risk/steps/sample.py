@@ -152,7 +152,8 @@ def recorded_steps(
     if not len(steps):
         raise RiskError("no step is marked in the recording, so none can be sampled")
     goal, is_before = _goals(graph, steps)
-    repeats = -(-chosen.num_samples // len(steps))
+    alike = steps.rows_alike()
+    repeats = -(-chosen.num_samples // len(alike))
     jobs = max(1, -(-repeats // NUM_BATCHES))
 
     still = _fixed_before(mean, graph, is_before)
@@ -164,11 +165,17 @@ def recorded_steps(
 
     def sample(batch: int) -> Float64s:
         ends = simulate_samples(graph, draws(batch), goal, workers=chosen.workers)
-        return _lengths(ends, steps)
+        return _lengths(ends, steps)[:, alike]
 
     step_ns = chosen.batches(sample)
-    row = int(np.argmin(np.abs(steps.duration_ns - np.median(steps.duration_ns))))
+    row, kind = steps.row_of(None), steps.kinds()[alike[0]]
     notes = []
+    if len(alike) < len(steps):
+        words = f"steps that {kind.words}" if kind is not None else "steps of no marked batch"
+        notes.append(
+            f"{words} are told, {len(alike)} of {len(steps)}: the others are of other batches, "
+            "and how they differ is no chance"
+        )
     if not varies:
         notes.append(
             f"host work stays as recorded: {known.num_steps} recorded steps say too little of how "
@@ -181,7 +188,7 @@ def recorded_steps(
         )
     return StepDistribution(
         title=title or f"{len(graph.ranks)} recorded ranks",
-        fixed_ns=float(np.median(steps.duration_ns)),
+        fixed_ns=float(np.median(steps.duration_ns[alike])),
         step_ns=step_ns,
         num_ranks=len(graph.ranks),
         method="every rank",

@@ -47,6 +47,7 @@ _TEXTS = (
     "string", "extdata", "type", "name", "model_name", "product_name", "display_name",
     "kernel_name",
 )  # fmt: skip
+_RECORD = "rocprofv3 --kernel-trace --memory-copy-trace --hip-trace --marker-trace"
 _HIDDEN = "HSA"  # categories of calls into the driver's runtime begin so
 _MARKERS = "MARKER"
 
@@ -112,6 +113,7 @@ def read_rocpd(path: Path) -> Trace:
         TraceError: if the file cannot be read, holds no such work, or several processes' of it.
     """
     with opened_tables(path) as tables:
+        _check_tables(path, tables)
         found = processes_of_rocpd(tables)
         process = _process(path, found)
         database = _Database(tables, process)
@@ -128,6 +130,18 @@ def read_rocpd(path: Path) -> Trace:
         return trace_in_words(path, _told(database), facts)
 
 
+def _check_tables(path: Path, tables: RecordedTables) -> None:
+    """Refuse what only mentions rocprofv3, as analyses of rocprof-compute do."""
+    if any(name.startswith("rocpd_") for name in tables.names):
+        return
+    have = ", ".join(sorted(tables.names)[:3]) or "none"
+    raise TraceError(
+        f"cannot read {path}: it has no table of rocprofv3 (rocpd_...), but {have}. What "
+        "rocprof-compute writes counts kernels and has no timeline; record one with "
+        f"`{_RECORD}`"
+    )
+
+
 def processes_of_rocpd(tables: RecordedTables) -> Counter[int]:
     """How much device work each process has, by its number in the database."""
     found: Counter[int] = Counter()
@@ -140,7 +154,7 @@ def _process(path: Path, found: Counter[int]) -> int:
     if not found:
         raise TraceError(
             f"cannot read {path}: it is a database of rocprofv3 without device work; record with "
-            "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace --marker-trace`"
+            f"`{_RECORD}`"
         )
     process = database_part(path, found)
     return refused_parts(path, found) if process is None else process
