@@ -34,7 +34,7 @@ from foretrace.workload import Transformer, cache_bytes_per_token, serving_memor
 # times in five, when all of a step's are summed (docs/cost: 20 % for an unseen chip).
 _LOW, _HIGH = 0.8, 1.2
 # The same of weights or a cache in fewer bits, whose kernels are measured on fewer chips, or not at
-# all: 85 % of 111 published throughputs in fp8 and nvfp4 lie within it (docs/serving.md).
+# all: 85 % of 115 published throughputs in fp8 and nvfp4 lie within it (docs/serving.md).
 _LOW_OF_NARROW, _HIGH_OF_NARROW = 0.7, 1.3
 
 
