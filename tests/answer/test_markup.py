@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from foretrace.answer import Column, Sentences, Shown, Table, Unit, html_of
@@ -44,3 +45,14 @@ def test_what_stands_between_backticks_is_code() -> None:
     found = html_of("", [Sentences("told", (("", "the plan that `a<b` assumes"),))])
 
     assert "the plan that <code>a&lt;b</code> assumes" in found
+
+
+def test_rows_that_are_set_apart_are_so_on_pages() -> None:
+    table = Table.of(
+        "rows", [1, 2, 3], Column("number", value=lambda one: one), is_strong=lambda one: one == 2
+    )
+
+    found = html_of("", [table])
+
+    assert found.count('class="own"') == 1
+    assert re.search(r'<tr class="own"><td[^>]*>2</td></tr>', found)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import WorkloadError
 from foretrace.search import engines_of, fewest_gpus
-from foretrace.search.deployments import least_copies
+from foretrace.search.deployment_bounds import least_copies
 from foretrace.serve import (
     Deployment,
     Engine,
@@ -46,7 +46,7 @@ def test_one_gpu_less_does_not_keep_it() -> None:
     assert found.best.kept_share >= 0.99
     # 20 requests/s of 101 steps of 10 ms hold 20.2 of eight places.
     assert 3 <= found.best.num_gpus == found.least_gpus <= 6
-    assert found.refused == ("no more cards",)
+    assert found.refused == ("tp1 pp2: no more cards",)
     fewer = [one for one in found.tried if one.num_gpus < found.best.num_gpus]
     assert all(one.kept_share < 0.99 for one in fewer)
     one_less = deployed(ENGINE, "").serve(REQUESTS.share(0, found.best.num_gpus - 1), target=target)
@@ -78,7 +78,45 @@ def test_refusals_that_differ_in_numbers_are_told_once() -> None:
 
     found = fewest_gpus(too_small, engines_of(ENGINE, has_experts=False), REQUESTS, target=target)
 
-    assert [one for one in found.refused if "GiB" in one] == ["no room: 2.5 GiB of 1,0 GiB"]
+    assert [one for one in found.refused if "GiB" in one] == ["tp2: no room: 2.5 GiB of 1,0 GiB"]
+
+
+@pytest.mark.parametrize("high", [1.0, 1.05, 1.5])
+def test_slow_steps_keep_less_and_take_more_gpus(high: float) -> None:
+    def with_interval(engine: Engine, gpu: str) -> Deployment:
+        one = deployed(engine, gpu)
+        return replace(one, times=replace(one.times, high=high))
+
+    target = ServiceTarget(ttft_ms=500, tpot_ms=16)
+    engines = [replace(ENGINE, tensor_parallel_size=1)]
+
+    found = fewest_gpus(with_interval, engines, REQUESTS, target=target)
+
+    def kept(gpus: int) -> float:
+        one = with_interval(engines[0], "")
+        slow = replace(one, times=one.times.scaled(high))
+        share = slow.serve(REQUESTS.share(0, gpus), target=target).met_share
+        assert share is not None
+        return share
+
+    assert found.slow.kept_share == pytest.approx(kept(found.best.num_gpus))
+    assert found.slow_gpus is not None
+    assert found.slow_gpus >= found.best.num_gpus
+    assert kept(found.slow_gpus) >= 0.99
+    assert found.slow_gpus == found.best.num_gpus or kept(found.slow_gpus - 1) < 0.99
+
+
+def test_steps_too_slow_for_any_number_of_gpus_are_told() -> None:
+    def with_interval(engine: Engine, gpu: str) -> Deployment:
+        one = deployed(engine, gpu)
+        return replace(one, times=replace(one.times, high=2.0))
+
+    target = ServiceTarget(ttft_ms=500, tpot_ms=11)
+
+    found = fewest_gpus(with_interval, [ENGINE], REQUESTS, target=target)
+
+    assert (found.slow.kept_share, found.slow_gpus) == (0.0, None)
+    assert "no number of them that was tried keeps it" in str(found)
 
 
 def test_it_is_the_fewest_of_all_that_can_be_counted_through() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from html import escape
 
 from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
@@ -51,7 +51,8 @@ def _table_html(table: Table) -> str:
     more = len(table.rows) - MAX_HTML_ROWS
     rest = f"<p>and {more:,} more rows</p>" if more > 0 else ""
     head = _html_rows([[one.title for one in columns]], "th", is_text)
-    body = _html_rows([[row[at] for at in told] for row in rows], "td", is_text)
+    kept = [[row[at] for at in told] for row in rows]
+    body = _html_rows(kept, "td", is_text, strong=table.strong_rows)
     return f"{_titled(table.title)}<table><thead>{head}</thead><tbody>{body}</tbody></table>{rest}"
 
 
@@ -59,17 +60,26 @@ def _titled(title: str) -> str:
     return f"<p>{_html_text(title)}</p>" if title else ""
 
 
-def _html_rows(rows: Iterable[Sequence[str]], tag: str, is_text: Sequence[bool] = ()) -> str:
-    """Rows of cells; columns of text are set to the left, whatever a page does with numbers."""
+def _html_rows(
+    rows: Iterable[Sequence[str]],
+    tag: str,
+    is_text: Sequence[bool] = (),
+    *,
+    strong: Container[int] = (),
+) -> str:
+    """Rows of cells; columns of text are set to the left, whatever a page does with numbers.
+
+    Rows that are set apart have the class that pages tint.
+    """
     begins = [f'<{tag} style="text-align:left">' if one else f"<{tag}>" for one in is_text]
     return "".join(
-        "<tr>"
+        ('<tr class="own">' if at in strong else "<tr>")
         + "".join(
             f"{begin}{_html_text(cell)}</{tag}>"
             for begin, cell in zip(begins or [f"<{tag}>"] * len(row), row, strict=True)
         )
         + "</tr>"
-        for row in rows
+        for at, row in enumerate(rows)
     )
 
 

@@ -10,7 +10,6 @@ no fewer promises. No engine whose bound is above the best is run.
 from __future__ import annotations
 
 import heapq
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,16 +18,15 @@ from itertools import product
 import numpy as np
 
 from foretrace.answer import percent_text
-from foretrace.base import NS_PER_MS, NS_PER_S, Float64s, MachineError, WorkloadError
-from foretrace.search.found_deployments import FewestGpus, TriedGpus
+from foretrace.base import NS_PER_S, MachineError, WorkloadError
+from foretrace.search.deployment_bounds import least_copies
+from foretrace.search.found_deployments import FewestGpus, TriedGpus, degree_words
 from foretrace.search.progress import Limits, SearchClock
 from foretrace.serve import (
     Deployment,
     Engine,
-    EngineStepTimes,
     Requests,
     ServiceTarget,
-    StepBatch,
     check_served,
     engine_run,
     met,
@@ -38,7 +36,6 @@ from foretrace.serve import (
 
 KEPT_SHARE = 0.99  # of requests, where nothing else is asked for
 _DEGREES = (1, 2, 4, 8)
-_LENGTHS, _LINES = 64, 200  # that bounds are looked up for
 HOST_RANKS = 8  # of one engine, where no machine is stated: a host's GPUs
 _SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
 _TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -123,6 +120,7 @@ class _Search:
         self.refused: dict[str, str] = {}  # by what is said without its numbers
         self.is_too_slow = False  # an engine for a request alone
         self.best: TriedGpus | None = None
+        self.chosen: Deployment | None = None  # of the best
         self.model = ""
 
     def waiting(self, engine: Engine, gpu: str) -> _Waiting | None:
@@ -132,7 +130,14 @@ class _Search:
             check_served(self.requests, one.engine, one.num_blocks)
         except (WorkloadError, MachineError) as err:
             # Of those that differ in nothing but numbers the first stands for all.
-            self.refused.setdefault(re.sub(r"[\d.,]+", "", str(err)), str(err))
+            words = degree_words(
+                engine.tensor_parallel_size,
+                engine.pipeline_parallel_size,
+                engine.data_parallel_size,
+                is_shared=engine.enable_expert_parallel,
+            )
+            told = f"{words} on {gpu}: {err}" if gpu else f"{words}: {err}"
+            self.refused.setdefault(re.sub(r"[\d.,]+", "", str(err)), told)
             return None
         self.model = one.model.name
         least = least_copies(one.times, one.engine, self.requests, self.target, self.kept_share)
@@ -168,8 +173,37 @@ class _Search:
         self.tried.append(found)
         keeps = found.kept_share >= self.kept_share
         if keeps and (self.best is None or found.num_gpus < self.best.num_gpus):
-            self.best = found
+            self.best, self.chosen = found, one
         return keeps
+
+    def slow(self) -> tuple[TriedGpus, int | None]:
+        """The best where steps take the most of their interval, and GPUs of it that suffice then.
+
+        More copies are taken to keep no fewer promises, so twice as many are tried until some do,
+        and halves between.
+        """
+        assert self.best is not None  # noqa: S101  asked of what was found alone
+        assert self.chosen is not None  # noqa: S101
+        one = replace(self.chosen, times=self.chosen.times.scaled(self.chosen.times.high))
+        each, failing = one.engine.num_gpus, self.best.copies
+        found = _tried(one, self.requests, self.target, failing)
+        if found.kept_share >= self.kept_share:
+            return found, found.num_gpus
+
+        def keeps(copies: int) -> bool:
+            tried = _tried(one, self.requests, self.target, copies)
+            return tried.kept_share >= self.kept_share
+
+        most = min(self.most_gpus // each, len(self.requests))
+        copies = min(2 * failing, most)
+        while copies > failing and not keeps(copies):
+            failing, copies = copies, min(2 * copies, most)
+        if copies <= failing:
+            return found, None
+        while copies - failing > 1:
+            middle = (failing + copies) // 2
+            failing, copies = (failing, middle) if keeps(middle) else (middle, copies)
+        return found, copies * each
 
     def nothing(self) -> WorkloadError:
         """What to say where no deployment keeps the promise."""
@@ -235,6 +269,7 @@ def fewest_gpus(
     best = search.best
     if best is None:
         raise search.nothing()
+    slow, slow_gpus = search.slow()
     left = heap[0][0] if heap else best.num_gpus
     order = sorted(search.tried, key=lambda each: (each.num_gpus, -each.kept_share, each.tensor))
     return FewestGpus(
@@ -243,6 +278,8 @@ def fewest_gpus(
         target=target,
         rate=requests.rate,
         best=best,
+        slow=slow,
+        slow_gpus=slow_gpus,
         least_gpus=min(left, best.num_gpus),
         num_deployments=len(listed),
         num_simulated=len(search.tried),
@@ -273,104 +310,3 @@ def _tried(one: Deployment, requests: Requests, target: ServiceTarget, copies: i
             copies * share.output_tokens.sum() * NS_PER_S / run.last_ns.max()
         ),
     )
-
-
-def least_copies(
-    times: EngineStepTimes,
-    engine: Engine,
-    requests: Requests,
-    target: ServiceTarget,
-    kept_share: float,
-) -> int | None:
-    """Copies below which a promise cannot be kept; none: no number of them keeps it.
-
-    A request alone gets its first token after its prompt's steps and each further one after a
-    step of its own, and no load makes that shorter. All requests that are kept are done by a
-    certain time; till then an engine works on no more tokens than its cheapest step allows.
-
-    Args:
-        times: of the engine's steps.
-        engine: its settings.
-        requests: of all copies together.
-        target: what they are promised.
-        kept_share: of requests that must have it.
-    """
-    output = requests.output_tokens
-    first_ms, further_ms = _alone_ms(times, engine, requests)
-    at_once = 1 + engine.num_speculative_tokens
-    kept = np.ones(len(requests), bool)
-    for limit, value in (
-        (target.ttft_ms, first_ms),
-        (target.tpot_ms, np.where(output > 1, further_ms, 0.0) / at_once),
-        (target.latency_ms, first_ms + further_ms * (output - 1) / at_once),
-    ):
-        if limit:
-            kept &= value <= limit
-    needed = math.ceil(kept_share * len(requests))
-    if kept.sum() < needed:
-        return None
-    allowed_ms, further = _work(requests, target)
-    if allowed_ms is None:
-        return 1
-    until_ms = float((requests.arrival_ns / NS_PER_MS + allowed_ms).max())
-    tokens = np.sort(requests.new_tokens + further)[:needed].sum()
-    decodes = np.sort(further)[:needed].sum() / at_once
-    spent_ns = _least_ns(times, float(tokens), float(decodes) / engine.max_num_seqs)
-    return max(1, math.ceil(spent_ns / NS_PER_MS / until_ms))
-
-
-def _alone_ms(
-    times: EngineStepTimes, engine: Engine, requests: Requests
-) -> tuple[Float64s, Float64s]:
-    """The first token, and each further one, of a request that is alone, at least.
-
-    Prompts count as the longest of some lengths that is no longer; parts of a prompt pass the
-    busiest stage one after the other.
-    """
-    budget = engine.max_num_batched_tokens
-    idle = (StepBatch(),) * (times.num_ranks - 1)
-    whole = float(times.least_ns(np.array([budget]), np.array([0]))[0])
-    prompt = requests.new_tokens
-    lengths = np.unique(np.quantile(prompt, np.linspace(0, 1, _LENGTHS)).astype(np.int64))
-    at = np.searchsorted(lengths, prompt, side="right") - 1
-    rest = [StepBatch(prefills=((int((length - 1) % budget) + 1, 0),)) for length in lengths]
-    new = [StepBatch(decodes=(length,)) for length in lengths.tolist()]
-    first = (lengths - 1) // budget * whole + times.steps_ns([(one, *idle) for one in rest])
-    further = times.steps_ns([(one, *idle) for one in new])
-    return first[at] / NS_PER_MS, further[at] / NS_PER_MS
-
-
-def _work(requests: Requests, target: ServiceTarget) -> tuple[Float64s | None, Float64s]:
-    """How long each request may take, and the tokens after its first that it has by then."""
-    further = (requests.output_tokens - 1).astype(np.float64)
-    if target.latency_ms:
-        return np.full(len(requests), target.latency_ms), further
-    if target.ttft_ms and target.tpot_ms:
-        allowed: Float64s = target.ttft_ms + target.tpot_ms * further
-        return allowed, further
-    if target.ttft_ms:
-        return np.full(len(requests), target.ttft_ms), np.zeros(len(requests))
-    return None, further
-
-
-def _least_ns(times: EngineStepTimes, tokens: float, full_steps: float) -> float:
-    """Below which an engine is not done with so many tokens.
-
-    What a step takes lies above a line a + b x tokens; an engine that decodes takes as
-    many steps as full ones at least. Of some lines the one that says most counts.
-
-    Args:
-        times: of its steps; attention is left out.
-        tokens: of all ranks.
-        full_steps: steps that decodes fill, if one rank has them all.
-    """
-    ranks = times.num_ranks
-    most = len(times.token_ns) - 1
-    counts = np.unique(np.geomspace(1, most * ranks, _LINES).astype(np.int64))
-    whole = times.least_ns(np.minimum(-(-counts // ranks), most), counts)
-    till = np.append(counts[1:] - 1, counts[-1])  # a step of as many takes no less than of fewer
-    slopes = np.append(np.maximum(np.diff(whole) / np.diff(counts), 0.0), (whole / till).min())
-    bases = (whole[None, :] - slopes[:, None] * till[None, :]).min(axis=1)
-    is_below = bases >= -1e-9 * whole[0]
-    least: float = (slopes * tokens + bases * full_steps / ranks)[is_below].max()
-    return least

@@ -48,6 +48,8 @@ class FewestGpus(Answer):
     target: ServiceTarget
     rate: float  # requests in a second
     best: TriedGpus
+    slow: TriedGpus  # the same engine and copies where steps take the most of their interval
+    slow_gpus: int | None  # of that engine that keep it even then; none: no number tried does
     least_gpus: int  # no deployment of the space that was not ruled out has fewer
     num_deployments: int  # engines of the space, each with any number of copies
     num_simulated: int  # runs of an engine
@@ -72,16 +74,24 @@ class FewestGpus(Answer):
             if self.least_gpus >= best.num_gpus
             else f"the time was over; what is left needs {self.least_gpus:,} GPUs or more"
         )
+        then = "no number of them that was tried keeps it"
+        if self.slow_gpus is not None:
+            then = (
+                f"{self.slow_gpus:,} GPUs keep it" if self.slow_gpus > best.num_gpus else "enough"
+            )
         facts = (
-            Fact("deployments", f"{self.num_deployments:,}", f"{self.num_simulated:,} simulated"),
             Fact(
                 "fewest", f"{best.num_gpus:,} GPU{'s' * (best.num_gpus > 1)}", sure, is_first=True
             ),
+            Fact("if steps are slow", f"{percent_text(100 * self.slow.kept_share)} kept", then),
             Fact(
                 "engine",
-                shape_words(best),
+                f"{best.copies} x {shape_words(best)}",
                 f"max_num_seqs {best.max_num_seqs:,}, "
                 f"max_num_batched_tokens {best.max_num_batched_tokens:,}",
+            ),
+            Fact(
+                "deployments", f"{self.num_deployments:,}", f"{self.num_simulated:,} runs of them"
             ),
         )
         return Facts(facts), self._tried(), Sentences.of("cannot serve", self.refused)
@@ -115,11 +125,16 @@ class FewestGpus(Answer):
 
 def shape_words(one: TriedGpus) -> str:
     """Degrees of an engine: "tp2", "tp1 pp2", "tp1 dp4 ep"."""
-    words = [f"tp{one.tensor}"]
-    if one.pipeline > 1:
-        words.append(f"pp{one.pipeline}")
-    if one.data > 1:
-        words.append(f"dp{one.data}")
-    if one.has_expert_parallel:
+    return degree_words(one.tensor, one.pipeline, one.data, is_shared=one.has_expert_parallel)
+
+
+def degree_words(tensor: int, pipeline: int, data: int, *, is_shared: bool) -> str:
+    """The same of its degrees."""
+    words = [f"tp{tensor}"]
+    if pipeline > 1:
+        words.append(f"pp{pipeline}")
+    if data > 1:
+        words.append(f"dp{data}")
+    if is_shared:
         words.append("ep")
     return " ".join(words)
