@@ -182,7 +182,9 @@ def test_a_calibrated_engine_serves(tmp_path: Path) -> None:
         "llama3.1-8b", trace=path, target=target, **{**asked, "gpu": gpus}, most_gpus=1
     )
     assert fewest.best.num_gpus == 1
-    assert fewest.refused[-1].startswith("a trace of h100-sxm says nothing of b200-sxm")
+    assert fewest.refused[-1].startswith(
+        "tp1 on b200-sxm: a trace of h100-sxm says nothing of b200-sxm"
+    )
 
 
 def test_steps_beyond_the_engines_settings_are_a_sentence(tmp_path: Path) -> None:
