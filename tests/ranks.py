@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 PATIENCE_S = 120
 
 _copies = get_context("forkserver")
-_copies.set_forkserver_preload(["torch", "torch.distributed", "torch.profiler"])
+# The second is what optimizers import when they are made.
+_copies.set_forkserver_preload(["torch", "torch._dynamo"])
+
+
+def started(main: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """A process that runs `main(*arguments)`."""
+    process = _copies.Process(target=main, args=arguments)
+    process.start()
+    return process
 
 
 @contextmanager
 def running(main: Callable[..., None], *arguments: Any, num_ranks: int = 2) -> Iterator[None]:
     """Within, processes run `main(rank, *arguments)`; afterwards all have ended well."""
-    ranks = [_copies.Process(target=main, args=(rank, *arguments)) for rank in range(num_ranks)]
-    for one in ranks:
-        one.start()
+    ranks = [started(main, rank, *arguments) for rank in range(num_ranks)]
     try:
         yield
         for one in ranks:

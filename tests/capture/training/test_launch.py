@@ -17,6 +17,7 @@ from foretrace.capture.training import launch
 from foretrace.capture.training.settings import Task, Times
 from foretrace.graph import NodeKind, Part
 from foretrace.whatif import program_of
+from tests import ranks
 
 TINY = TrainingSettings(
     layers=4,
@@ -107,17 +108,17 @@ def test_a_rank_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
         steps=1,
     )
     task.write_bytes(msgspec.json.encode(told))
-    rank = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "foretrace.capture.training", str(task), "0"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    assert rank.stdin is not None
+    assert process.stdin is not None
 
-    rank.stdin.close()
+    process.stdin.close()
 
-    assert rank.wait(timeout=60) == 1
+    assert process.wait(timeout=60) == 1
 
 
 def learns(found: TrainedSteps) -> None:
@@ -129,7 +130,38 @@ def learns(found: TrainedSteps) -> None:
     assert max(losses) < 4.7  # log(128) = 4.85 before anything is learnt
 
 
+def train_here(task: Path, rank: int) -> None:
+    """What a rank's process does, but for waiting to be ended."""
+    from foretrace.capture.training.train import train  # needs PyTorch
+
+    train(msgspec.json.decode(task.read_bytes(), type=Task), rank)
+
+
+class CopiedRank:
+    """In the place of a rank's process, one that need not import PyTorch."""
+
+    stdin = None
+
+    def __init__(self, task: Path, rank: int) -> None:
+        self._process = ranks.started(train_here, task, rank)
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> None:
+        self._process.join()
+
+
+@pytest.fixture
+def _copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_started", CopiedRank)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_copied")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -167,6 +199,7 @@ def test_copies_learn_and_a_recording_shows_layers_microbatches_and_buckets(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_copied")
 @pytest.mark.parametrize("layers", [4, 2], ids=["layers repeat", "one layer each"])
 def test_a_pipeline_learns_and_its_recording_shows_stages_and_schedule(
     tmp_path: Path, layers: int
