@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import TraceError
 from foretrace.trace import PROFILES, format_of, load_traces
+from foretrace.trace.formats import read_profile
 from foretrace.trace.read import read_trace
 from tests.trace.kineto_json import file_text
 
@@ -199,3 +200,17 @@ def test_a_byte_order_mark_makes_no_file_chakra(tmp_path: Path) -> None:
 
     assert format_of(path) in PROFILES
     assert load_traces(path)[0].num_events == len(EVENTS)
+
+
+@pytest.mark.parametrize(("dur", "days"), [(10**15, "11,574"), (10**13, "115")])
+def test_an_event_that_outlasts_any_recording_is_refused(
+    tmp_path: Path, dur: int, days: str
+) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(file_text([{**EVENTS[0], "dur": 9 * 10**12}]))
+    assert read_profile(path).duration_ns.tolist() == [9 * 10**15]
+    path.write_bytes(file_text([*EVENTS, {**EVENTS[0], "dur": dur}]))
+
+    words = rf"rank0\.json': its event 'op0' lasts {dur:,} us \({days} days\).* 104 days"
+    with pytest.raises(TraceError, match=words):
+        read_profile(path)

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
-from foretrace.base import TraceError
+import numpy as np
+
+from foretrace.base import NS_PER_S, TraceError
 from foretrace.trace import chakra, execution, others, read, sidecar
 from foretrace.trace.chakra import ChakraTrace
-from foretrace.trace.columns import Trace
+from foretrace.trace.columns import NO_STRING, Trace
 from foretrace.trace.source import opened_bytes
 
 Read = TypeVar("Read", Trace, ChakraTrace, None)
+_LONGEST_NS = 2**53  # beyond, float64, which shares and means are made in, is not exact
+_NS_PER_DAY = 24 * 3600 * NS_PER_S
 JSON_ENDINGS = (".json", ".json.gz", ".tgz", ".tar.gz")
 
 
@@ -128,13 +132,30 @@ def read_profile(path: Path) -> Trace:
     """The file of a format that becomes columns.
 
     Raises:
-        TraceError: if the file cannot be read, or is of no such format.
+        TraceError: if the file cannot be read, is of no such format, or has an event that outlasts
+            any recording: it is damage, and would be all that answers tell.
     """
     found = format_of(path)
     for one in PROFILES:
         if one is found or found is None:
-            return one.read(path)
+            trace = one.read(path)
+            _refuse_endless(trace, path)
+            return trace
     raise _refused(path, found, PROFILES)
+
+
+def _refuse_endless(trace: Trace, path: Path) -> None:
+    if not trace.num_events or trace.duration_ns.max() <= _LONGEST_NS:
+        return
+    at = int(np.argmax(trace.duration_ns))
+    name = trace.strings[trace.name[at]] if trace.name[at] != NO_STRING else ""
+    duration_ns = int(trace.duration_ns[at])
+    raise TraceError(
+        f"cannot use {str(path)!r}: its event {name!r} lasts {duration_ns // 1000:,} us "
+        f"({duration_ns // _NS_PER_DAY:,} days), and none of a recording lasts more than "
+        f"{_LONGEST_NS // _NS_PER_DAY} days. Durations are in microseconds: record again, or "
+        "divide those that were written in another unit"
+    )
 
 
 def read_graph(path: Path) -> ChakraTrace:
