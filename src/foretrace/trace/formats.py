@@ -40,11 +40,22 @@ def _nothing(path: Path) -> None:
     """Told apart, so that it can be counted beside the traces; no run stands in it."""
 
 
-KINETO = TraceFormat("Kineto trace", read.recognises, read.read_trace)
+def _is_kineto(head: bytes) -> bool:
+    """Whether it is Kineto's; a bare list may be the Ascend profiler's, which has its words."""
+    is_list = head.lstrip()[:1] == b"["
+    return read.recognises(head) and not (is_list and others.recognises_ascend(head))
+
+
+KINETO = TraceFormat("Kineto trace", _is_kineto, read.read_trace)
 # Formats that become columns as a profiler's events do. The first one is taken of a file that is
 # named and that no format recognises, and says what is wrong with it.
 PROFILES: tuple[TraceFormat[Trace], ...] = (
     KINETO,
+    TraceFormat(
+        "export of the Ascend profiler",
+        lambda head: others.recognises_ascend(head),  # noqa: PLW0108  as below
+        lambda path: others.read_ascend(path),  # noqa: PLW0108  as below
+    ),
     TraceFormat(
         "report of Nsight Systems",
         lambda head: others.recognises_nsight(head),  # noqa: PLW0108  as below

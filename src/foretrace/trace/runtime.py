@@ -76,6 +76,24 @@ _BY_NAME = {
     "urQueueFinish": RuntimeRole.SYNC_STREAM,
     "urEventWait": RuntimeRole.SYNC_EVENT,
 }
+# Ascend's runtime: `aclnnAdd` and `aclopExecute` launch an operator, as Huawei's "AscendCL API
+# reference" has them; `aclnnAddGetWorkspaceSize` only asks what it needs.
+_ASCEND = (
+    (RuntimeRole.OTHER, re.compile(r"GetWorkspaceSize|_Tiling|\(preparing\)$")),
+    (
+        RuntimeRole.LAUNCH,
+        re.compile(r"aclnn|aclop(?:CompileAnd)?Execute|aclrt\w+Async|aclrtLaunch"),
+    ),
+    (RuntimeRole.BLOCKING_COPY, re.compile(r"aclrtMem(?:cpy|set)")),
+    (RuntimeRole.SYNC_STREAM, re.compile(r"aclrtSynchronizeStream")),
+    (RuntimeRole.SYNC_DEVICE, re.compile(r"aclrtSynchronizeDevice")),
+    (RuntimeRole.SYNC_EVENT, re.compile(r"aclrtSynchronizeEvent")),
+    (RuntimeRole.EVENT_RECORD, re.compile(r"aclrtRecordEvent")),
+    (RuntimeRole.STREAM_WAIT, re.compile(r"aclrtStreamWaitEvent")),
+    (RuntimeRole.QUERY, re.compile(r"aclrtQuery")),
+    (RuntimeRole.ALLOCATION, re.compile(r"aclrt(?:Malloc|Free)")),
+)
+_ASCEND_CALL = "AscendCL@"
 # "cuda", "cu" or "hip", a word, and what CUPTI and the headers append: per-thread default
 # streams ("_ptsz", "_ptds"), versions ("_v2", "_v11060") and HIP's "_spt".
 _CALL = re.compile(r"(?:cuda|cu|hip)([A-Z]\w*?)(?:_ptsz|_ptds|_spt|_v\d+)*$")
@@ -87,6 +105,8 @@ def role_of(name: str) -> RuntimeRole:
         return _BY_NAME[name]
     if name.startswith("runFunction"):  # MTIA starts a program
         return RuntimeRole.LAUNCH
+    if name.startswith(_ASCEND_CALL):
+        return next((role for role, words in _ASCEND if words.search(name)), RuntimeRole.OTHER)
     match = _CALL.match(name)
     return _BY_STEM.get(match.group(1), RuntimeRole.OTHER) if match else RuntimeRole.OTHER
 

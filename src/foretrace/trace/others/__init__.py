@@ -1,6 +1,6 @@
 """Recordings of other profilers than PyTorch's: a file for each tells its events in Kineto's words.
 
-In: a file of Nsight Systems, rocprofv3, XLA or Perfetto. Out: a `Trace`.
+In: a file of Nsight Systems, rocprofv3, XLA, Perfetto or the Ascend profiler. Out: a `Trace`.
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.trace.others.ascend import read_ascend as read_ascend
+    from foretrace.trace.others.ascend import recognises_ascend as recognises_ascend
     from foretrace.trace.others.flight_recorder import FlightDump as FlightDump
     from foretrace.trace.others.flight_recorder import FlightEntry as FlightEntry
     from foretrace.trace.others.flight_recorder import read_flights as read_flights
