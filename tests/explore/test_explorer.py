@@ -42,6 +42,18 @@ def test_the_first_answer_is_the_plan_s_step_at_unit_grain() -> None:
     json.dumps(found)
 
 
+def test_a_backward_pass_that_begins_with_work_done_again_is_one() -> None:
+    stages = explorer(recompute="full").answer({})["stages"]
+    assert isinstance(stages, list)
+    for units in stages:
+        of_phase = {
+            name: sum(end - begin for begin, end, phase, _ in units if phase == name)
+            for name in "FBO"
+        }
+        assert 2 < of_phase["B"] / of_phase["F"] < 4
+        assert of_phase["O"] < of_phase["F"]
+
+
 def test_sliders_move_the_plan() -> None:
     one = explorer()
 

@@ -17,7 +17,7 @@ from foretrace.estimate import ranks_meant
 from foretrace.explore import Explorer, ExploreServer
 from foretrace.machine import load_machine
 from foretrace.software import software_called
-from foretrace.workload import Transformer, complete, load_model
+from foretrace.workload import PlanMemory, Transformer, completions, load_model
 
 
 @plans.with_plan(*(name for name in plans.ALL if name != "dp"))
@@ -43,7 +43,13 @@ def explore(
         raise WorkloadError(f"{found.name} is no transformer: only their plans can be moved")
     draft = plans.draft_of(plan, stated)
     hardware = load_machine(machine, machine_folders(costs))
-    start = complete(draft, found, ranks_meant(draft, hardware, gpus))
+    memory = PlanMemory(found, chip=hardware.chip)
+    start = completions(
+        draft,
+        found,
+        ranks_meant(draft, hardware, gpus),
+        fits=lambda plan: int(memory.stage_bytes(plan).max()) <= hardware.chip.memory_bytes,
+    ).plan
     explorer = Explorer(
         model=found,
         machine=hardware,

@@ -35,7 +35,12 @@ _MOST_GPUS = 65_536
 _MOST_UNITS = 6_000  # that a page draws
 _SCHEDULES = ("1f1b", "interleaved", "gpipe", "zb-h1", "dualpipe")
 _DEGREES = {"tp": 16, "cp": 16, "pp": 64}
-_PHASES = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.OPTIMIZER: "O"}
+_PHASES = {
+    Phase.FORWARD: "F",
+    Phase.RECOMPUTE: "B",  # a unit is named by what it begins with
+    Phase.BACKWARD: "B",
+    Phase.OPTIMIZER: "O",
+}
 
 
 @dataclass(frozen=True)
