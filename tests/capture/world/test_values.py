@@ -30,6 +30,23 @@ def test_a_whole_number_that_was_computed_is_one_and_said_with_its_line(tmp_path
     assert len(found.journal.substitutes) == 3
 
 
+def test_one_known_side_decides_what_an_or_and_an_and_are(tmp_path: Path) -> None:
+    """As generation ends where a length is reached, whatever tokens came."""
+    found = observer(tmp_path)
+
+    with found, FakeTensorMode():
+        unknown = torch.rand(4) > 0.5
+        is_long, is_short = torch.full((4,), True), torch.full((4,), False)
+        left = torch.ones(4, dtype=torch.int64) & ~unknown
+        left = left & ~(unknown | is_long)
+        assert left.max().item() == 0
+        assert not bool((unknown & is_short).any())
+        assert not found.journal.substitutes
+        assert not bool((unknown | is_short).any())  # not known: a flag is false
+
+    assert len(found.journal.substitutes) == 1
+
+
 def test_whole_numbers_that_were_made_beside_all_modes_are_known(tmp_path: Path) -> None:
     """As the states of generators, of which scripts make seeds for all ranks."""
     seed = torch.tensor([7, 0, 0, 0, 0, 0, 0, 0, 5], dtype=torch.uint8)

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _MOST_NUMBERS = 1 << 20  # of one tensor: a mask of 1,024 by 1,024 tokens
 _COPY = "aten::copy_"
+# Operators that one side can decide, and by what: all true, or nothing.
+_DECIDING = {
+    "aten::bitwise_or": True, "aten::logical_or": True, "aten::__or__": True,
+    "aten::bitwise_and": False, "aten::logical_and": False, "aten::__and__": False,
+}  # fmt: skip
 _WITHOUT_VALUES = ("aten::empty", "aten::new_empty")
 
 
@@ -59,6 +64,8 @@ class KnownValues:
         import torch  # on demand: an optional dependency
 
         inputs = list(tensors_in(given))
+        if self._decided(func, given[0], result):
+            return
         is_known = all(one in self._values for one in inputs)
         outputs = list(tensors_in(result)) if is_known else []
         if outputs and all(map(is_small_whole, outputs)) and _is_followed(func):
@@ -78,6 +85,22 @@ class KnownValues:
             if copied is not None and is_small_whole(given[0][0]):
                 to = given[0][0]
                 self._values[to] = copied.to(to.dtype).expand(to.shape).clone()
+
+    def _decided(self, func: Any, args: Sequence[Any], result: Any) -> bool:
+        """Whether one known side alone says the result: all true of an or, nothing of an and."""
+        decides = _DECIDING.get(str(func.name()).partition(".")[0])
+        outputs = list(tensors_in(result))
+        if decides is None or len(outputs) != 1 or not is_small_whole(outputs[0]):
+            return False
+        for one in tensors_in(args):
+            value = self.get(one)
+            if value is None or value.shape != outputs[0].shape:
+                continue
+            is_true = str(outputs[0].dtype) == "torch.bool" and bool(value.all())
+            if is_true if decides else not bool(value.any()):
+                self._values[outputs[0]] = value.to(outputs[0].dtype, copy=True)
+                return True
+        return False
 
     def _forget(self, changed: Sequence[torch.Tensor]) -> None:
         storages = {one.untyped_storage()._cdata for one in changed}  # noqa: SLF001
