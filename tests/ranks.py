@@ -22,6 +22,27 @@ def started(main: Callable[..., None], *arguments: Any) -> BaseProcess:
     return process
 
 
+class CopiedProcess:
+    """In the place of a `Popen`, one that runs `main(*arguments)` and need not import PyTorch."""
+
+    stdin = None
+
+    def __init__(self, main: Callable[..., None], *arguments: Any) -> None:
+        self._process = started(main, *arguments)
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended."""
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        self._process.join()
+
+
 @contextmanager
 def running(main: Callable[..., None], *arguments: Any, num_ranks: int = 2) -> Iterator[None]:
     """Within, processes run `main(rank, *arguments)`; afterwards all have ended well."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -18,16 +23,43 @@ from foretrace.capture import (
     StreamHold,
     WorldRoles,
 )
+from foretrace.capture.world import launch
 from foretrace.capture.world.role import Entry, RoleMemory
 from foretrace.graph import NodeKind
 from foretrace.machine import load_machine
 from foretrace.trace import Category
 from foretrace.world import WorldRun
+from tests import ranks
 
 SCRIPTS = Path(__file__).parents[1] / "capture" / "world" / "scripts"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytest.importorskip("torch")
+
+
+def issue(arguments: list[str], environment: dict[str, str], said: str) -> None:
+    """What a rank's process does."""
+    from foretrace.capture.world.__main__ import main  # needs PyTorch
+
+    os.environ.update(environment)
+    sys.argv = ["", *arguments]
+    with Path(said).open("ab") as out:
+        for number in (1, 2):
+            os.dup2(out.fileno(), number)
+    os._exit(main())
+
+
+def copied(command: list[str], *, env: dict[str, str], stdout: BinaryIO, stderr: int) -> object:
+    """In the place of `Popen`."""
+    assert command[1:3] == ["-m", "foretrace.capture.world"]
+    assert stderr == subprocess.STDOUT
+    return ranks.CopiedProcess(issue, command[3:], env, stdout.name)
+
+
+@pytest.fixture
+def _copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = SimpleNamespace(Popen=copied, STDOUT=subprocess.STDOUT)
+    monkeypatch.setattr(launch, "subprocess", processes)
 
 
 def test_an_error_of_the_script_is_its_own_traceback_with_the_rank(tmp_path: Path) -> None:
@@ -46,6 +78,7 @@ def test_a_device_without_memory_needs_a_machine(tmp_path: Path) -> None:
         ft.run(SCRIPTS / "ddp.py", world=8, out=tmp_path)
 
 
+@pytest.mark.usefixtures("_copied")
 def test_stages_of_a_pipeline_are_roles_that_agree_on_shapes_and_meet(tmp_path: Path) -> None:
     found = ft.run(
         SCRIPTS / "pipeline.py", world=2, out=tmp_path, machine=load_machine("dgx-h100"), steps=1
@@ -57,6 +90,7 @@ def test_stages_of_a_pipeline_are_roles_that_agree_on_shapes_and_meet(tmp_path: 
     assert job.replayed.end_ns.max() == pytest.approx(found.timeline.end_ns.max(), rel=0.01)
 
 
+@pytest.mark.usefixtures("_copied")
 def test_a_world_of_10_000_runs_its_roles_alone_and_writes_its_files_once(tmp_path: Path) -> None:
     script = tmp_path / "saving.py"
     script.write_text(
@@ -115,6 +149,7 @@ def test_a_script_that_records_a_world_runs_as_its_ranks_and_ends(
         ft.record(tmp_path, world=8)
 
 
+@pytest.mark.usefixtures("_copied")
 def test_parameters_without_a_device_and_freed_gathers_are_no_memory(tmp_path: Path) -> None:
     """Also what DTensor computes to learn shapes is none of the script's work."""
     found = ft.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -137,27 +138,9 @@ def train_here(task: Path, rank: int) -> None:
     train(msgspec.json.decode(task.read_bytes(), type=Task), rank)
 
 
-class CopiedRank:
-    """In the place of a rank's process, one that need not import PyTorch."""
-
-    stdin = None
-
-    def __init__(self, task: Path, rank: int) -> None:
-        self._process = ranks.started(train_here, task, rank)
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def wait(self) -> None:
-        self._process.join()
-
-
 @pytest.fixture
 def _copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_started", CopiedRank)
+    monkeypatch.setattr(launch, "_started", partial(ranks.CopiedProcess, train_here))
 
 
 @pytest.mark.slow
