@@ -155,4 +155,5 @@ def test_nothing_different_or_two_kinds_of_answer_end_with_two(
 
     assert (nothing.code, both.code) == (2, 2)
     assert "nothing is different" in nothing.err
+    assert "--on-machine" in run("whatif", traces, "--machine", "dgx-h100").err
     assert "about one scenario" in both.err

@@ -120,7 +120,8 @@ def _check(
 ) -> None:
     if not edits and scenarios is None and not is_other:
         raise typer.BadParameter(
-            "nothing is different: state an edit, as in --layers 96, or --scenarios FILE.toml"
+            "nothing is different: state an edit, as in --layers 96 or --on-machine dgx-h100 "
+            "(--machine says what it ran on), or --scenarios FILE.toml"
         )
     if scenarios is not None and (report is not None or trace is not None):
         raise typer.BadParameter(
