@@ -468,6 +468,17 @@ def test_plans_leave_a_margin_of_the_memory_free() -> None:
     assert roomy.best.step_ns >= whole.best.step_ns
 
 
+def test_an_answer_says_where_its_best_plan_leaves_little_memory() -> None:
+    found = small()
+    peak = found.best.peak_bytes or 0
+    assert found.best.capacity == load_machine("dgx-h100").chip.memory_bytes
+    for share, is_little in ((0.94, False), (0.97, True)):
+        tight = replace(found, best=replace(found.best, capacity=round(peak / share)))
+        told = " ".join(str(tight).split())
+        assert "to spare" in told
+        assert ("--margin" in told) == is_little
+
+
 def test_what_was_found_with_another_margin_is_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "found.jsonl"
     small(resume=path)

@@ -23,7 +23,6 @@ from foretrace.machine import Machine
 from foretrace.report import plan_pages, search_drawings, write_answer_page
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
-    USUAL_MARGIN,
     Limits,
     LinksToBuy,
     Objective,
@@ -62,7 +61,7 @@ def search(
     num_tokens: float | None = None,
     variation: Variation | str | None = None,
     where: str | None = None,
-    margin: float = USUAL_MARGIN,
+    margin: float = 0.0,
     beside: PlanDraft | Mapping[str, object] | Named | None = None,
     vary: Sequence[str] = (),
     alone: bool = False,

@@ -22,7 +22,7 @@ from foretrace.cli.settings import machine_folders, model_folders, software_fold
 from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
 from foretrace.risk import DEFAULT_VARIATION, VARIATIONS
-from foretrace.search import MORE_VARIABLES, USUAL_MARGIN, Objective, Progress
+from foretrace.search import MORE_VARIABLES, Objective, Progress
 from foretrace.software import software_called
 from foretrace.whatif import stated_of
 from foretrace.workload import Model, load_model
@@ -65,7 +65,7 @@ def search(
     ] = None,
     margin: Annotated[
         str, option("SHARE", "Of a chip's memory, left free for what is not counted.")
-    ] = f"{USUAL_MARGIN:.0%}",
+    ] = "0%",
     beside: Annotated[
         str | None, option("NAME", "A plan or its file that the best is held beside.")
     ] = None,

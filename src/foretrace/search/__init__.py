@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from foretrace.search.orders import FoundSchedule as FoundSchedule
     from foretrace.search.orders import OrderedStep as OrderedStep
     from foretrace.search.orders import found_schedule as found_schedule
-    from foretrace.search.progress import USUAL_MARGIN as USUAL_MARGIN
     from foretrace.search.progress import Limits as Limits
     from foretrace.search.progress import Progress as Progress
     from foretrace.search.progress import Rung as Rung

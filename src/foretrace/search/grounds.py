@@ -244,6 +244,7 @@ class ModelGround:
                 number=number,
                 peak_bytes=self._peak_bytes(plan),
                 p95_ns=None,
+                capacity=self.machine.chip.memory_bytes,
             )
         found = estimate(
             self.model,

@@ -32,6 +32,7 @@ class Looked(Plain):
     unit_ns: int | None  # the step simulated unit by unit; `None`: it was not
     peak_bytes: int | None
     fits: bool | None
+    capacity: int | None = None  # bytes of a chip's memory, where memory is known
     step_parts: StepParts | None = None
     sources: Mapping[str, float] | None = None  # shares of all time by where it is known from
     notes: tuple[str, ...] = ()  # what was taken to be so
@@ -53,6 +54,7 @@ class Looked(Plain):
             unit_ns=unit_ns,
             peak_bytes=None if memory is None else memory.peak.total,
             fits=None if memory is None else memory.fits,
+            capacity=None if memory is None else memory.capacity,
             step_parts=found.where.mean,
             sources=dict(found.share_by_source),
             notes=found.notes,
@@ -61,7 +63,14 @@ class Looked(Plain):
 
     @classmethod
     def by_units(
-        cls, plan: Plan, step_ns: int, *, number: int, peak_bytes: int | None, p95_ns: int | None
+        cls,
+        plan: Plan,
+        step_ns: int,
+        *,
+        number: int,
+        peak_bytes: int | None,
+        p95_ns: int | None,
+        capacity: int | None = None,
     ) -> Looked:
         """What a step simulated unit by unit says."""
         return cls(
@@ -73,6 +82,7 @@ class Looked(Plain):
             unit_ns=step_ns,
             peak_bytes=peak_bytes,
             fits=None if peak_bytes is None else True,
+            capacity=capacity,
             p95_ns=p95_ns,
         )
 

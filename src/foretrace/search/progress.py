@@ -27,12 +27,6 @@ class Progress:
     gap: float | None = None  # `None`: not all plans have a bound yet
 
 
-# Of a chip's memory, left free where a user asks: devices hold 1 % less than their data sheets say
-# (an A100 of 80 GiB tells its profiler 79.3), and allocators lose 4 % to holes (torchtitan's runs
-# in docs/memory.md); what NCCL takes is not known.
-USUAL_MARGIN = 0.05
-
-
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """When a search stops."""

@@ -287,6 +287,7 @@ class RecordedGround:
             unit_ns=unit_ns,
             peak_bytes=peak,
             fits=None if peak is None or machine is None else peak <= machine.chip.memory_bytes,
+            capacity=None if peak is None or machine is None else machine.chip.memory_bytes,
             step_parts=_parts_of(found.timeline),
             sources=_sources_of(found),
             notes=found.notes,
