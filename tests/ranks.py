@@ -11,8 +11,8 @@ from typing import Any
 PATIENCE_S = 120
 
 _copies = get_context("forkserver")
-# The second is what optimizers import when they are made.
-_copies.set_forkserver_preload(["torch", "torch._dynamo"])
+# No more than this: of a process that has imported `torch._dynamo` one copy in some twenty hangs.
+_copies.set_forkserver_preload(["torch"])
 
 
 def started(main: Callable[..., None], *arguments: Any) -> BaseProcess:

@@ -75,7 +75,7 @@ def _part_lines(part: Told, top: int, look: tuple[int, Style]) -> Iterator[list[
         texts = (f"{strong} {rest}".strip() for strong, rest in part.texts[:top])
         items = (line for text in texts for line in _item(text, width))
         yield [*_title(part.title, look), *items]
-    elif isinstance(part, Facts):
+    elif isinstance(part, Facts) and part.facts:
         yield _fact_lines(part, look)
     elif isinstance(part, Paragraph):
         yield [*_title(part.title, look), *_wrapped(part.text, width)]
