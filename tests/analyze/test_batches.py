@@ -68,6 +68,7 @@ def test_tokens_of_prompts_that_no_mark_says_are_not_known() -> None:
 def test_a_training_run_has_no_batches() -> None:
     found = ft.batches(served(("iteration ", 10), ("iteration ", 5)))
 
+    assert found.is_empty
     assert found.rows == ()
     assert found.reply_tokens_per_s is None
     assert "no serving engine" in found.headline

@@ -89,6 +89,11 @@ class Batches(Answer):
         took = f"{duration_text(first.median_ns)} each in the median"
         return f"{steps} of a serving engine, {self.counts}; {first.kind} takes {took}"
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no mark says what a step works on."""
+        return not self.rows
+
     def parts(self) -> tuple[Told, ...]:
         """Rates, then a row for each kind."""
         rates = (

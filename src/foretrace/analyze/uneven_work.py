@@ -48,11 +48,11 @@ class RankWork(Plain):
         )
         more = f"longer documents or more tokens ({self.work:.2f} times its equals' work)"
         slow = f"slower hardware ({self.slowness:.2f} times their time at the same shapes)"
-        parts = [f"{of_work} {more}", f"{of_chip} {slow}"]
+        parts = [f"{of_work} for {more}", f"{of_chip} for {slow}"]
         if self.hardware_ns > self.work_ns:
             parts.reverse()
         kept = [one for one in parts if not one.startswith("0.0")]
-        return f"rank {self.rank} is waited for because of {', '.join(kept)}"
+        return f"rank {self.rank}'s compute is waited for: {', '.join(kept)}"
 
 
 @dataclass(frozen=True)
