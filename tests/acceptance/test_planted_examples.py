@@ -57,7 +57,10 @@ def test_without_a_plant_neither_is_named(recordings: dict[str, Recording]) -> N
 
     data_ns = [cause.lost_ns for cause in causes if cause.cause == IdleCause.DATA]
     assert max(data_ns, default=0) < SLEEP_NS / 100
-    assert max(cause.lost_ns for cause in causes) < SLEEP_NS / 4  # a busy host's stalls: 31 ms
+    stalls_ns = [cause.lost_ns for cause in causes if cause.cause == IdleCause.STALL]
+    other_ns = [cause.lost_ns for cause in causes if cause.cause != IdleCause.STALL]
+    assert max(other_ns) < SLEEP_NS / 5
+    assert max(stalls_ns, default=0) < SLEEP_NS / 4  # 31 ms: the host was busy, and they are told
 
 
 def test_a_bucket_for_all_gradients_is_named_first(recordings: dict[str, Recording]) -> None:

@@ -21,7 +21,7 @@ def looked(step_ns: int, *spreads: tuple[str, int, int]) -> Looked:
         high_ns=step_ns,
         unit_ns=None,
         peak_bytes=None,
-        fits=None,
+        capacity=None,
         step_parts=StepParts(step_ns, 0, 0, 0),
         spreads=tuple(FamilySpread(name, own, wide, wide) for name, own, wide in spreads),
     )

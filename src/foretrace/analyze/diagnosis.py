@@ -25,8 +25,7 @@ from foretrace.analyze.idle import (
     idle,
     shortened,
 )
-from foretrace.analyze.slow_work import Compute, SlowKind, SlowLink, slow_links
-from foretrace.analyze.stalled_work import stalled_work
+from foretrace.analyze.slow_work import Compute, SlowKind, SlowLink, slow_links, stalled_work
 from foretrace.analyze.stalls import StallKind
 from foretrace.analyze.steps import steps
 from foretrace.analyze.windows import step_time_ns

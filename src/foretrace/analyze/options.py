@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Annotated, TypeAlias
 
 from foretrace.answer import Option
-
-STEP_MARK = "ProfilerStep#"
+from foretrace.trace import STEP_MARK
 
 Step: TypeAlias = Annotated[
     str | int | None, Option("Look at this step, by name or number.", metavar="NAME")

@@ -3,7 +3,7 @@
 Its work is held, place by place of the step (`usual`), against the median of the other ranks, or of
 its own other steps. More calls, or other shapes, are uneven work; one kind of call that is slow
 every time is a slow operator; calls of all kinds are a slow chip, for a while or throughout. Stalls
-of hosts are no compute.
+of hosts are no compute, but where hosts compute they lie inside what counts as it (`stalled_work`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank, is_compute, participations
 from foretrace.analyze.intervals import Intervals
-from foretrace.analyze.stalls import host_stalls
+from foretrace.analyze.stalls import StallKind, host_stalls
 from foretrace.analyze.usual import MIN_ALIKE, NodesByLane, middle_of, places_of
 from foretrace.base import Bools, Float64s, Int64s
-from foretrace.graph import NO_STEP, Timeline
+from foretrace.graph import NO_STEP, NodeKind, Timeline
 
 _LEAST_OVER = 0.02  # of a rank's compute: less is what equal chips differ by
 _LEAST_LINK_FACTOR = 1.3  # transfers of equal groups differ by less on the public traces
@@ -224,3 +224,32 @@ def _due_ns(group: Int64s, alike: Int64s, took_ns: Int64s) -> Float64s:
             rest = sorted(value for other, value in medians.items() if other != one)
             due_ns[rows[group[rows] == one]] = rest[(len(rest) - 1) // 2]
     return due_ns
+
+
+@dataclass(frozen=True)
+class StalledWork:
+    """Stalls of one kind inside one rank's operators."""
+
+    rank: int
+    kind: StallKind
+    over_ns: int  # beyond the usual, over all steps
+    operator: str  # with most of it
+    operator_ns: int  # of `over_ns`
+
+
+def stalled_work(timeline: Timeline) -> tuple[StalledWork, ...]:
+    """Stalls inside operators, by rank, then kind; none where ranks have devices."""
+    graph, found = timeline.graph, host_stalls(timeline)
+    kind = found.kind_of_nodes(graph.num_nodes)[found.node].astype(np.int64)
+    is_work = is_compute(graph) & (graph.kind == NodeKind.OPERATOR)
+    over_ns = np.maximum(found.took_ns - found.usual_ns, 0)
+    rows = np.flatnonzero(is_work[found.node] & (kind != StallKind.NONE) & (over_ns > 0))
+    name, rank = graph.name[found.node[rows]], graph.rank[found.node[rows]].astype(np.int64)
+    sums = []
+    for of_rank, of_kind in np.unique(np.stack([rank, kind[rows]]), axis=1).T.tolist():
+        mine = (rank == of_rank) & (kind[rows] == of_kind)
+        by_name = np.bincount(name[mine], weights=over_ns[rows][mine])
+        most = int(np.argmax(by_name))
+        total_ns, most_ns = int(over_ns[rows][mine].sum()), int(by_name[most])
+        sums.append(StalledWork(of_rank, StallKind(of_kind), total_ns, graph.names[most], most_ns))
+    return tuple(sums)

@@ -35,6 +35,7 @@ from foretrace.bench.program import (
 from foretrace.bench.schema import Opaque, parsed_schema
 from foretrace.bench.timing import NOTHING_MEASURED, OperatorTimes
 from foretrace.bench.tree import Tree, chosen, is_operator
+from foretrace.trace import STEP_MARK
 
 # Operators that are made of others before autograd sees them. What autograd keeps for the backward
 # pass is made inside of these, by the operators below them. No other operator is ever opened,
@@ -122,7 +123,7 @@ def _operators_inside(tree: Tree, node: int) -> list[int]:
 
 
 _BUILT_IN = ("aten", "prims", "quantized")
-_ROOTS = ("[pytorch|profiler|", "ProfilerStep#")
+_ROOTS = ("[pytorch|profiler|", STEP_MARK)
 # A backend's mark ends on another thread: what follows seems to lie inside of it.
 _BACKENDS = ("gloo:", "nccl:")
 _ENGINE = "autograd::engine::evaluate_function: "

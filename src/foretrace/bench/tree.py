@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foretrace.base import TraceError
-from foretrace.trace import ExecutionNode
+from foretrace.trace import STEP_MARK, ExecutionNode
 
-_STEP = "ProfilerStep#"
 # Wrappers of functional collectives: the collective inside of them is what is replayed.
 _WRAPPERS = ("_c10d_functional::", "c10d_functional::")
 
@@ -172,7 +171,7 @@ def chosen(tree: Tree, *, step: str | None, subgraph: str | None) -> tuple[int, 
 
 def step_names(tree: Tree) -> dict[str, int]:
     """Steps that the trace marks, with the node that begins each."""
-    return {node.name: node.id for node in tree.nodes.values() if node.name.startswith(_STEP)}
+    return {node.name: node.id for node in tree.nodes.values() if node.name.startswith(STEP_MARK)}
 
 
 def _step_range(tree: Tree, step: str | None) -> tuple[int, int]:
@@ -183,7 +182,7 @@ def _step_range(tree: Tree, step: str | None) -> tuple[int, int]:
         if step is not None:
             raise TraceError(f"the execution trace has no step marks, so no step {step!r}")
         return 0, end
-    name = step if step is None or step.startswith(_STEP) else f"{_STEP}{step}"
+    name = step if step is None or step.startswith(STEP_MARK) else f"{STEP_MARK}{step}"
     if name is not None and name not in steps:
         raise TraceError(f"the execution trace has no step {step!r}: it has {', '.join(steps)}")
     begins = sorted(steps.values())

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from foretrace.base import TraceError, written_beside
 from foretrace.capture.gloo import calls_in, metadata_line, named_calls
-from foretrace.trace import FlightEntry, ProcessGroup
+from foretrace.trace import STEP_MARK, FlightEntry, ProcessGroup
 
 # zlib's default: 168 KB for a 2.7 MB Kineto file in 18 ms; level 9 makes 144 KB in 80 ms, and
 # isal's strongest 266 KB in 7 ms (4 steps of 4 layers, torch 2.13).
@@ -103,7 +103,7 @@ def write_completed(
         with raw.open("rb") as lines:
             named = named_calls(list(calls_in(lines)), entries)
     group_by_name = {group.name: group for group in groups}
-    mark = f'"name": "ProfilerStep#{unfinished_step}"'.encode()
+    mark = f'"name": "{STEP_MARK}{unfinished_step}"'.encode()
     unfinished = f'"name": "unfinished step {unfinished_step}"'.encode()
     with written_beside(path) as beside, raw.open("rb") as lines, _compressor(beside) as target:
         for number, line in enumerate(lines):

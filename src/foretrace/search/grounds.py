@@ -78,6 +78,10 @@ class SearchGround(Protocol):
     def assumed(self) -> Plan | None:
         """The plan that is taken where nobody searches, if it can be told."""
 
+    @property
+    def capacity(self) -> int | None:
+        """Bytes of a chip's memory; `None`: nobody said of which."""
+
     def listed(
         self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
     ) -> Listed:
@@ -202,6 +206,11 @@ class ModelGround:
         """Plans that are simulated kernel by kernel, to choose from."""
         return _NUM_SHARED if self.network is NetworkUse.SHARED else NUM_LEADERS
 
+    @property
+    def capacity(self) -> int:
+        """Of the machine's chip."""
+        return self.machine.chip.memory_bytes
+
     def listed(
         self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
     ) -> Listed:
@@ -211,7 +220,7 @@ class ModelGround:
             check_plan(plan, self.model, plan.num_ranks)
             return self._peak_bytes(plan)
 
-        capacity = round((1 - margin) * self.machine.chip.memory_bytes)
+        capacity = round((1 - margin) * self.capacity)
         check = None if wanted is None else wanted.check
         found = [
             listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)
@@ -244,7 +253,7 @@ class ModelGround:
                 number=number,
                 peak_bytes=self._peak_bytes(plan),
                 p95_ns=None,
-                capacity=self.machine.chip.memory_bytes,
+                capacity=self.capacity,
             )
         found = estimate(
             self.model,

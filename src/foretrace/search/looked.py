@@ -31,8 +31,7 @@ class Looked(Plain):
     high_ns: int | None
     unit_ns: int | None  # the step simulated unit by unit; `None`: it was not
     peak_bytes: int | None
-    fits: bool | None
-    capacity: int | None = None  # bytes of a chip's memory, where memory is known
+    capacity: int | None  # bytes of a chip's memory; `None`: nobody said which
     step_parts: StepParts | None = None
     sources: Mapping[str, float] | None = None  # shares of all time by where it is known from
     notes: tuple[str, ...] = ()  # what was taken to be so
@@ -53,7 +52,6 @@ class Looked(Plain):
             high_ns=found.interval.high_ns,
             unit_ns=unit_ns,
             peak_bytes=None if memory is None else memory.peak.total,
-            fits=None if memory is None else memory.fits,
             capacity=None if memory is None else memory.capacity,
             step_parts=found.where.mean,
             sources=dict(found.share_by_source),
@@ -70,7 +68,7 @@ class Looked(Plain):
         number: int,
         peak_bytes: int | None,
         p95_ns: int | None,
-        capacity: int | None = None,
+        capacity: int | None,
     ) -> Looked:
         """What a step simulated unit by unit says."""
         return cls(
@@ -81,10 +79,16 @@ class Looked(Plain):
             high_ns=None,
             unit_ns=step_ns,
             peak_bytes=peak_bytes,
-            fits=None if peak_bytes is None else True,
             capacity=capacity,
             p95_ns=p95_ns,
         )
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the fullest stage does; `None`: its memory is not known, or nobody said which."""
+        if self.peak_bytes is None or self.capacity is None:
+            return None
+        return self.peak_bytes <= self.capacity
 
     @property
     def plan_keys(self) -> dict[str, dict[str, object]]:

@@ -163,6 +163,12 @@ class RecordedGround:
             return None
         return PlanMemory(model, chip=machine.chip)
 
+    @property
+    def capacity(self) -> int | None:
+        """Of the stated machine's chip."""
+        machine = self.baseline.before.machine
+        return None if machine is None else machine.chip.memory_bytes
+
     def listed(
         self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
     ) -> Listed:
@@ -180,8 +186,7 @@ class RecordedGround:
                 f"the constraint {wanted.text!r} is about memory, which is not known of a "
                 "recording alone: state its model and machine (--model, --machine)"
             )
-        machine = self.baseline.before.machine
-        capacity = None if machine is None else round((1 - margin) * machine.chip.memory_bytes)
+        capacity = None if self.capacity is None else round((1 - margin) * self.capacity)
         check = None if wanted is None else wanted.check
         found = [
             listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)
@@ -277,7 +282,6 @@ class RecordedGround:
         """With its interval, what is known from where, and what was taken to be so."""
         found = outcome(self.baseline, scenario_of(self.baseline, plan))
         peak = None if self._memory is None else int(self._memory.stage_bytes(plan).max())
-        machine = self.baseline.before.machine
         return Looked(
             number=number,
             plan=plan,
@@ -286,8 +290,7 @@ class RecordedGround:
             high_ns=found.high_ns,
             unit_ns=unit_ns,
             peak_bytes=peak,
-            fits=None if peak is None or machine is None else peak <= machine.chip.memory_bytes,
-            capacity=None if peak is None or machine is None else machine.chip.memory_bytes,
+            capacity=self.capacity,
             step_parts=_parts_of(found.timeline),
             sources=_sources_of(found),
             notes=found.notes,

@@ -479,6 +479,7 @@ class _Search:
                 number=plan,
                 peak_bytes=self.listed.peak_bytes[plan],
                 p95_ns=self.state.known(P95, plan),
+                capacity=self.ground.capacity,
             )
             for plan, step_ns in self.state.found[UNITS].items()
             if plan not in self.refused

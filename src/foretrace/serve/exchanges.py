@@ -40,7 +40,7 @@ class _SumKernel:
     second_ns: float  # of a second stage, and of waiting for all others' first
 
 
-# Fitted (4 to 8 % in the mean) to what vLLM 0.19 (A100: 0.14) took in CUDA graphs on 2 to 8 GPUs,
+# Fitted (docs/serving.md says how well) to what vLLM 0.19 (A100: 0.14) took in CUDA graphs on 2 to 8 GPUs,
 # up to 8 MiB: ai-dynamo/aiconfigurator, systems/data/*/comm/vllm, custom_allreduce_perf.
 _SUM_KERNELS = {
     "Ampere": _SumKernel(5_300, 1_400, 8_700),

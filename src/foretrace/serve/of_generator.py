@@ -287,11 +287,11 @@ def generator_stages(
         * NS_PER_MS
         for size in sizes
     ]
+    loop = "denoising" if is_denoised else "tokens"
+    name = f"text, {loop}, pixels" if any(ends) else loop
     times = batch_times(sizes, [steps * ns + end for ns, end in zip(passes, ends, strict=True)])
     where = machine.chip.name if machine.num_ranks == 1 else f"{machine.num_ranks} GPUs"
-    return (
-        ServingStage("denoising" if is_denoised else "tokens", where, machine.num_ranks, times),
-    )
+    return (ServingStage(name, where, machine.num_ranks, times),)
 
 
 def _operators(part: Passes) -> Iterator[Operator]:

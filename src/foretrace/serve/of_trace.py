@@ -25,6 +25,7 @@ from foretrace.trace import (
     Trace,
     batches_of_marks,
     load_traces,
+    outermost_rows,
 )
 
 _ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
@@ -82,11 +83,7 @@ def steps_of_trace(trace: Trace) -> tuple[MarkedStep, ...]:
     by_name = batches_of_marks(trace)
     known = np.isin(trace.name, list(by_name))
     on_device = known & (trace.category == Category.DEVICE_ANNOTATION)
-    rows = np.flatnonzero(on_device if on_device.any() else known)
-    rows = rows[np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows]))]
-    ends = trace.start_ns[rows] + trace.duration_ns[rows]
-    if len(rows):
-        rows = rows[np.concatenate([[True], ends[1:] > np.maximum.accumulate(ends)[:-1]])]
+    rows = outermost_rows(trace, np.flatnonzero(on_device if on_device.any() else known))
     duration = trace.duration_ns[rows] if on_device.any() else _worked_ns(trace, rows)
     return tuple(
         MarkedStep(batch, spent)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from foretrace.trace.ingest import load_run as load_run
     from foretrace.trace.ingest import load_traces as load_traces
     from foretrace.trace.ingest import read_traces as read_traces
+    from foretrace.trace.marks import STEP_MARK as STEP_MARK
     from foretrace.trace.marks import BatchKind as BatchKind
     from foretrace.trace.marks import EngineBatch as EngineBatch
     from foretrace.trace.marks import batch_of_mark as batch_of_mark
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from foretrace.trace.source import opened_source as opened_source
     from foretrace.trace.steps import StepMark as StepMark
     from foretrace.trace.steps import batches_of_marks as batches_of_marks
+    from foretrace.trace.steps import outermost_rows as outermost_rows
     from foretrace.trace.steps import step_marks as step_marks
     from foretrace.trace.steps import with_step_mark as with_step_mark
     from foretrace.trace.steps import with_steps as with_steps

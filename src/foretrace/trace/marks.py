@@ -26,7 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-_PROFILER = re.compile(r"ProfilerStep#(\d{1,18})")
+STEP_MARK = "ProfilerStep#"  # how names of the profiler's marks of steps begin
+_PROFILER = re.compile(rf"{STEP_MARK}(\d{{1,18}})")
 _NUMBERED = re.compile(r"(.+)#(\d{1,18})", re.DOTALL)  # as steps of the same words are told apart
 _VLLM = re.compile(
     r"execute_context_(?P<prefills>\d+)\((?P<tokens>\d+)\)"

@@ -76,10 +76,12 @@ _BY_NAME = {
     "urQueueFinish": RuntimeRole.SYNC_STREAM,
     "urEventWait": RuntimeRole.SYNC_EVENT,
 }
+ASCEND_CALL = "AscendCL@"  # how names of calls of Ascend's runtime begin
+PREPARES = "(preparing)"  # how those end that are the part of a call before it launches
 # Ascend's runtime: `aclnnAdd` and `aclopExecute` launch an operator, as Huawei's "AscendCL API
 # reference" has them; `aclnnAddGetWorkspaceSize` only asks what it needs.
 _ASCEND = (
-    (RuntimeRole.OTHER, re.compile(r"GetWorkspaceSize|_Tiling|\(preparing\)$")),
+    (RuntimeRole.OTHER, re.compile(rf"GetWorkspaceSize|_Tiling|{re.escape(PREPARES)}$")),
     (
         RuntimeRole.LAUNCH,
         re.compile(r"aclnn|aclop(?:CompileAnd)?Execute|aclrt\w+Async|aclrtLaunch"),
@@ -93,7 +95,6 @@ _ASCEND = (
     (RuntimeRole.QUERY, re.compile(r"aclrtQuery")),
     (RuntimeRole.ALLOCATION, re.compile(r"aclrt(?:Malloc|Free)")),
 )
-_ASCEND_CALL = "AscendCL@"
 # "cuda", "cu" or "hip", a word, and what CUPTI and the headers append: per-thread default
 # streams ("_ptsz", "_ptds"), versions ("_v2", "_v11060") and HIP's "_spt".
 _CALL = re.compile(r"(?:cuda|cu|hip)([A-Z]\w*?)(?:_ptsz|_ptds|_spt|_v\d+)*$")
@@ -105,7 +106,7 @@ def role_of(name: str) -> RuntimeRole:
         return _BY_NAME[name]
     if name.startswith("runFunction"):  # MTIA starts a program
         return RuntimeRole.LAUNCH
-    if name.startswith(_ASCEND_CALL):
+    if name.startswith(ASCEND_CALL):
         return next((role for role, words in _ASCEND if words.search(name)), RuntimeRole.OTHER)
     match = _CALL.match(name)
     return _BY_STEM.get(match.group(1), RuntimeRole.OTHER) if match else RuntimeRole.OTHER

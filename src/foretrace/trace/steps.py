@@ -21,6 +21,7 @@ from foretrace.trace.columns import (
     Trace,
 )
 from foretrace.trace.marks import (
+    STEP_MARK,
     EngineBatch,
     batch_of_mark,
     is_of_draft,
@@ -34,7 +35,6 @@ OUTSIDE_STEPS = "outside the chosen steps"
 _MAX_SHOWN = 5
 _Side = TypeVar("_Side", CollectiveColumns, SyncColumns)
 _Table = TypeVar("_Table", CollectiveColumns, SyncColumns, MemoryColumns, FlowColumns)
-_PROFILER = "ProfilerStep#"
 _MARKS = (Category.ANNOTATION, Category.OPERATOR)
 _LAST_NUMBER, _OWN_NUMBER = re.compile(r"(\d{1,18})$"), re.compile(r"#(\d{1,18})$")
 _MOST_OF_STEPS = 0.5  # of the time of the profiler's marks, that a serving engine's last for
@@ -73,7 +73,7 @@ def step_marks(trace: Trace) -> tuple[StepMark, ...]:
     numbers = {
         string: number
         for string, text in enumerate(trace.strings)
-        if text.startswith(_PROFILER) and (number := number_of_mark(text)) is not None
+        if text.startswith(STEP_MARK) and (number := number_of_mark(text)) is not None
     }
     profiled = tuple(
         _mark(trace, row, trace.strings[trace.name[row]], numbers[int(trace.name[row])])
@@ -154,10 +154,7 @@ def _marks_until_next(
     """Marks of the thread that has most of them, each up to the next; inner ones are left out."""
     if not len(rows):
         return ()
-    rows = rows[trace.lane[rows] == np.bincount(trace.lane[rows]).argmax()]
-    rows = rows[np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows]))]
-    ends = trace.start_ns[rows] + trace.duration_ns[rows]
-    rows = rows[np.append(True, ends[1:] > np.maximum.accumulate(ends)[:-1])]
+    rows = outermost_rows(trace, rows[trace.lane[rows] == np.bincount(trace.lane[rows]).argmax()])
     texts = [trace.strings[at] for at in trace.name[rows].tolist()]
     number_of = _OWN_NUMBER if batches else _LAST_NUMBER  # marks of batches end with counts
     told = [number_of.search(text) for text in texts]
@@ -177,6 +174,15 @@ def _marks_until_next(
         )
         for row, name, number, end in zip(rows.tolist(), names, numbers, ends.tolist(), strict=True)
     )
+
+
+def outermost_rows(trace: Trace, rows: Int64s) -> Int64s:
+    """Of some rows, those that lie inside none of the others, by start; int64[rows]."""
+    rows = rows[np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows]))]
+    ends = trace.start_ns[rows] + trace.duration_ns[rows]
+    is_outer = np.ones(len(rows), np.bool_)
+    is_outer[1:] = ends[1:] > np.maximum.accumulate(ends)[:-1]
+    return rows[is_outer]
 
 
 def _mark(trace: Trace, row: int, name: str, number: int) -> StepMark:

@@ -35,7 +35,7 @@ from foretrace.graph import (
     NodeKind,
     Phase,
 )
-from foretrace.trace import Category
+from foretrace.trace import STEP_MARK, Category
 from foretrace.workload import (
     AT_ONCE,
     BY_HUB,
@@ -195,7 +195,7 @@ class _RoleWriter:
 
     def _begin_step(self, step: int) -> None:
         self._step, self._is_open = step, True
-        self._mark(NodeKind.STEP_BEGIN, f"ProfilerStep#{step}")
+        self._mark(NodeKind.STEP_BEGIN, f"{STEP_MARK}{step}")
 
     def _end_step(self) -> None:
         if not self._is_open:
@@ -205,7 +205,7 @@ class _RoleWriter:
         edge = EdgeKind.WAKE if self._draft.on_device else EdgeKind.THREAD
         for node in sorted(set(self._tail.values())):
             self._draft.edge(edge, node, sync)
-        self._mark(NodeKind.STEP_END, f"ProfilerStep#{self._step}")
+        self._mark(NodeKind.STEP_END, f"{STEP_MARK}{self._step}")
         self._is_open = False
 
     def _work(self, at: int, entry: IssuedWork) -> None:
@@ -381,7 +381,7 @@ def _built(draft: _Draft, num_steps: int) -> ExecutionGraph:
         Edges.joined(edges),
         names=draft.names,
         constants=draft.launch.constants,
-        step_names=tuple(f"ProfilerStep#{step}" for step in range(num_steps)),
+        step_names=tuple(f"{STEP_MARK}{step}" for step in range(num_steps)),
     )
     return graph
 

@@ -11,6 +11,8 @@ import torch
 
 from foretrace.capture.world.journal import Journal
 
+_ELAPSED = "every time between two events was 1 ms, whatever lay between"
+
 
 class JournalStream:
     """A stream of this rank."""
@@ -82,7 +84,8 @@ class JournalEvent:
         """Nothing runs."""
 
     def elapsed_time(self, _end: JournalEvent) -> float:
-        """One millisecond, so that whoever divides by it can."""
+        """One millisecond, so that whoever divides by it can; the answer says so."""
+        self._journal.substitutes[_ELAPSED] += 1
         return 1.0
 
 

@@ -18,12 +18,12 @@ from foretrace.graph._compiled import counted_order, innermost_scopes, scope_tre
 from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.nodes import NodeKind
 from foretrace.graph.operations.table import Operations
-from foretrace.trace import Category, Trace, batch_of_mark, step_marks
+from foretrace.trace import STEP_MARK, Category, Trace, batch_of_mark, step_marks
 
 NO_SCOPE = -1
 # What encloses other work and says nothing of it, beside step marks: gloo's transfers, whose spans
 # stay open on the thread that asked for them until it waits (torch 2.13).
-_SILENT = ("ProfilerStep#", "gloo:send", "gloo:recv")
+_SILENT = (STEP_MARK, "gloo:send", "gloo:recv")
 
 
 @dataclass(frozen=True)

@@ -23,16 +23,22 @@ import msgspec
 
 from foretrace.base import TraceError
 from foretrace.trace.columns import Trace
+from foretrace.trace.marks import STEP_MARK
 from foretrace.trace.others.words import ANNOTATION, KERNEL, OPERATOR, RUNTIME
 from foretrace.trace.read import trace_of
+from foretrace.trace.runtime import ASCEND_CALL, PREPARES
 from foretrace.trace.source import OpenFile, whole_bytes
 
-_WORDS = (b'"Ascend Hardware"', b"AscendCL@", b'"async_npu"', b'"enqueue_to_dequeue"', b'"aclnn')
+_WORDS = (
+    b'"Ascend Hardware"',
+    ASCEND_CALL.encode(),
+    b'"async_npu"',
+    b'"enqueue_to_dequeue"',
+    b'"aclnn',
+)
 _MOST_BYTES = 8 * 10**9  # the file is read whole
 _HARDWARE, _CALLS, _PYTHON = "Ascend Hardware", "CANN", "Python"
 _COLLECTIVES = ("Communication", "HCCL")
-_STEP = "ProfilerStep#"
-PREPARES = "(preparing)"  # of a call before it launches
 _WAITS = re.compile(r"(?i)notify|^event_|place_?holder")  # a stream's own, no work
 _AS_KINETO = frozenset((OPERATOR, ANNOTATION, "fwdbwd", "python_function"))
 _Place = tuple[int | str, str]  # a stream or thread, and a moment as the file writes it
@@ -234,7 +240,7 @@ def _external(number: int | None) -> dict[str, Any]:
 def _as_kineto(one: _Event, external: int | None) -> dict[str, Any]:
     """An operator, annotation or arrow as it stands, but for steps, which are annotations."""
     args = one.args if isinstance(one.args, dict) else {}
-    category = ANNOTATION if one.name.startswith(_STEP) else one.cat
+    category = ANNOTATION if one.name.startswith(STEP_MARK) else one.cat
     told = _record(category, one, one.pid, {**args, **_external(external)})
     return told if one.ph == "X" else {**told, "ph": one.ph, "id": one.id, "bp": one.bp or "e"}
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from foretrace.base import TraceError
 from foretrace.trace.columns import Trace
+from foretrace.trace.marks import STEP_MARK
 from foretrace.trace.others.messages import Messages, read_message
 from foretrace.trace.others.words import (
     ANNOTATION,
@@ -199,7 +200,7 @@ class _Events:
             args: dict[str, Value] = {}
             category = OPERATOR
             if isinstance(step, int):
-                category, text = ANNOTATION, f"ProfilerStep#{step}"
+                category, text = ANNOTATION, f"{STEP_MARK}{step}"
             elif text.startswith("$"):
                 category, text = "python_function", text[1:]
             elif _CALL.match(text):
