@@ -40,8 +40,8 @@ class _SumKernel:
     second_ns: float  # of a second stage, and of waiting for all others' first
 
 
-# Fitted (docs/serving.md says how well) to what vLLM 0.19 (A100: 0.14) took in CUDA graphs on 2 to 8 GPUs,
-# up to 8 MiB: ai-dynamo/aiconfigurator, systems/data/*/comm/vllm, custom_allreduce_perf.
+# Fitted (docs/serving.md says how well) to what vLLM 0.19 (A100: 0.14) took in CUDA graphs on 2 to
+# 8 GPUs, up to 8 MiB: ai-dynamo/aiconfigurator, systems/data/*/comm/vllm, custom_allreduce_perf.
 _SUM_KERNELS = {
     "Ampere": _SumKernel(5_300, 1_400, 8_700),
     "Hopper": _SumKernel(4_550, 1_100, 4_200),
