@@ -130,7 +130,7 @@ class CompiledLoop:
         visible.__module__ = function.__module__
         # It is called by its address: wrappers for Python and for C would be made in vain.
         without: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        return numba.njit(**without, **self.options)(visible)
+        return numba.njit(pipeline_class=_pipeline(), **without, **self.options)(visible)
 
     def _ready(self, form: Form, arguments: tuple[Any, ...]) -> LoadedCode:
         """Machine code for arguments of a form: kept, or made now and kept."""
@@ -155,7 +155,6 @@ class CompiledLoop:
 
         plain = (int(value) if isinstance(value, IntEnum) else value for value in arguments)
         made = self.for_numba._compiler.compile(tuple(map(numba.typeof, plain)), None)  # noqa: SLF001
-        _name, _kind, (code, _bitcode) = made.library.serialize_using_object_code()
         returned = made.signature.return_type
         is_tuple = isinstance(returned, numba.types.BaseTuple)
         parts = [] if returned == numba.types.none else [returned]
@@ -163,7 +162,54 @@ class CompiledLoop:
             numba.np.numpy_support.as_dtype(part).str[1:]
             for part in (returned if is_tuple else parts)
         ]
+        code = made.library.machine_code()
         return KeptCode(stamps, made.fndesc.llvm_func_name, codes, is_tuple, code)
+
+
+@cache
+def _pipeline() -> Any:
+    """A way of numba's that makes machine code once: of a loop with all that it calls.
+
+    By itself numba makes it of each function that is called, too, which takes half as long again.
+    """
+    from numba.core.codegen import JITCodeLibrary  # on demand: kept loops need no compiler
+    from numba.core.compiler import Compiler  # the same
+    from numba.core.compiler_lock import global_compiler_lock  # the same
+
+    class LoopLibrary(JITCodeLibrary):
+        """What LLVM knows of a function and of those it calls."""
+
+        @property
+        def codegen(self) -> Any:
+            return self
+
+        def set_env(self, _name: str, _environment: object) -> None:
+            """Kept code has no environment of Python's objects: it runs in other processes."""
+
+        def get_pointer_to_function(self, _name: str) -> int:
+            self._ensure_finalized()
+            return 0
+
+        def _optimize_final_module(self) -> None:
+            """Wait for `machine_code`."""
+
+        def _finalize_final_module(self) -> None:
+            self._finalized = True
+
+        def machine_code(self) -> bytes:
+            """An object file."""
+            with global_compiler_lock:
+                super()._optimize_final_module()
+                code: bytes = self._codegen._tm.emit_object(self._final_module)  # noqa: SLF001
+            return code
+
+    class LoopCompiler(Compiler):
+        """Compiles into a library of that kind."""
+
+        def __init__(self, typing: Any, target: Any, _library: object, *rest: Any) -> None:
+            super().__init__(typing, target, LoopLibrary(target.codegen(), "loop"), *rest)
+
+    return LoopCompiler
 
 
 class LoadedCode:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, TypeVarTuple, cast
 
+_Given = TypeVarTuple("_Given")
 _Made = TypeVar("_Made")
 
 
 class Remembering:
     """What many questions ask of one value is made once, and goes with it."""
 
-    def once(self, make: Callable[[Self], _Made]) -> _Made:
+    def once(self, make: Callable[[Self, *_Given], _Made], *given: *_Given) -> _Made:
         """What `make` makes of this value; kept, so that many may ask.
 
         Args:
             make: a function or a class of a module, whose answers nobody writes to.
+            given: what else it takes, and what has few values: an answer is kept for each.
         """
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast("_Made", self._made[make])
+        key = (make, *given)
+        if key not in self._made:
+            self._made[key] = make(self, *given)
+        return cast("_Made", self._made[key])
 
     @cached_property
-    def _made(self) -> dict[Callable[[Any], object], object]:
+    def _made(self) -> dict[tuple[object, ...], object]:
         return {}
 
     def __getstate__(self) -> dict[str, object]:

@@ -12,6 +12,7 @@ from foretrace.estimate import unshared
 from foretrace.graph import Recording, Timeline
 from foretrace.machine import Chip, Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
+from foretrace.whatif.arrange.arrange import arranged, same_job
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
@@ -62,7 +63,18 @@ class Baseline:
     @cached_property
     def as_recorded(self) -> tuple[Arranged, Resizing]:
         """The recorded job as it is: what edits of work alone begin with."""
-        start = unchanged(self.program.graph)
+        return self._with_its_shapes(unchanged(self.program.graph))
+
+    @cached_property
+    def as_settled(self) -> tuple[Arranged, Resizing]:
+        """The same of a job without devices, whose waits were seen only where one had to wait.
+
+        Where work changes, others may have to.
+        """
+        job = replace(same_job(self.program), settles=True)
+        return self._with_its_shapes(arranged(self.program, job))
+
+    def _with_its_shapes(self, start: Arranged) -> tuple[Arranged, Resizing]:
         return start, resizing(start, self.program, self.before, self.before, costs=self.costs)
 
 

@@ -20,7 +20,7 @@ from foretrace.estimate import (
 )
 from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
-from foretrace.whatif.arrange.arrange import arranged, same_job
+from foretrace.whatif.arrange.arrange import arranged
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits.changed import changed
@@ -89,15 +89,16 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         )
     except NotShownError as err:
         return _by_estimates(baseline, scenario, err)
-    if job is None and scenario != baseline.before and not _has_device(baseline):
-        # Which waits there are was seen only where somebody had to wait; now others may.
-        job = replace(same_job(baseline.program), settles=True)
+    settles = scenario != baseline.before and not _has_device(baseline)
     if job is None and replace(scenario, changes=()) == baseline.before:
-        start, found = baseline.as_recorded
+        start, found = baseline.as_settled if settles else baseline.as_recorded
     else:
-        start = (
-            unchanged(baseline.program.graph) if job is None else arranged(baseline.program, job)
-        )
+        if job is not None:
+            start = arranged(baseline.program, job)
+        elif settles:
+            start, _ = baseline.as_settled
+        else:
+            start = unchanged(baseline.program.graph)
         found = resizing(
             start,
             baseline.program,

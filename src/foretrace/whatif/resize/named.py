@@ -236,6 +236,9 @@ class Dimensions:
     by_name: Mapping[str, Named]
     by_value: Mapping[int, tuple[Named, ...]]  # of the recording; in order of preference
 
+    def __hash__(self) -> int:
+        return hash(tuple(self.by_name.values()))
+
     def of(self, value: int, kind: DimensionKind) -> tuple[Named, ...]:
         """What a size can mean as a kind of dimension, the likeliest first."""
         return tuple(one for one in self.by_value.get(value, ()) if one.kind is kind)

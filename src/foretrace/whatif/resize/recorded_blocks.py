@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, Remembering
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.rewriting import RecordedOperator
 
 
 @dataclass(frozen=True)
-class RecordedBlocks:
+class RecordedBlocks(Remembering):
     """All nodes that do work of operators, in order; block `i` is from `first[i]` on."""
 
     graph: ExecutionGraph

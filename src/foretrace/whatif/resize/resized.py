@@ -268,7 +268,10 @@ def resizing(
         has_new_shapes=not known.is_unchanged or len(_made_operators(arranged)) > 0,
     )
     blocks = program.once(recorded_blocks)
-    signatures = signatures_after(blocks, known, tables=read.table_rows)
+    if known.is_unchanged:  # by most edits: all of them have the same shapes
+        signatures = blocks.once(signatures_after, known, read.table_rows)
+    else:
+        signatures = signatures_after(blocks, known, read.table_rows)
     amounts = amounts_of(blocks, signatures, known)
     if known.is_unchanged and not models.is_other_chip:
         ratios = unchanged_ratios(program.graph.num_nodes)

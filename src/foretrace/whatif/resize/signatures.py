@@ -46,7 +46,7 @@ class Signatures:
 
 
 def signatures_after(
-    blocks: RecordedBlocks, known: Dimensions, *, tables: tuple[int, ...] = ()
+    blocks: RecordedBlocks, known: Dimensions, tables: tuple[int, ...] = ()
 ) -> Signatures:
     """Signatures of all operators at other sizes; each distinct block is read once.
 
