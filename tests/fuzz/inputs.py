@@ -14,6 +14,7 @@ from typing import Any
 from foretrace.api import convert, load
 from tests.bench.traces import ADD_, LINEAR, MM, RELU, Seen, Written
 from tests.fuzz import descriptions
+from tests.trace.npu_exports import export
 from tests.trace.snapshots import entry, segment
 from tests.truth import FileStyle, JobConfig, make_job, text
 
@@ -89,6 +90,15 @@ _CHAKRA_LINES = tuple(
     if not line.startswith(("synthesise", "whatif", "risk", "compare {good}", "anonymise {file}"))
 )
 
+_NPU_LINES = (  # what is read is like any recording; these tell what is not
+    "replay {in} --report {out}/x.html",
+    "idle {in}",
+    "operators {in} --by family",
+    "convert {in} --to kineto -o {out}/x",
+    "anonymise {file} -o {out}/x",
+    "inspect {file}",
+)
+
 
 @cache
 def inputs() -> Mapping[str, Input]:
@@ -98,7 +108,7 @@ def inputs() -> Mapping[str, Input]:
 
 def kinds() -> Mapping[str, tuple[str, ...]]:
     """Names of inputs, by what they are; makes none."""
-    recordings = ("one rank", "two ranks", "sync events", "older", "cpu")
+    recordings = ("one rank", "two ranks", "sync events", "older", "cpu", "npu")
     graphs = ("execution trace", "chakra")
     return {
         "recordings": recordings,
@@ -192,6 +202,10 @@ def _cpu() -> Input:
     return Input({"rank0.json": content}, RECORDING_LINES, ("analyze {in}",))
 
 
+def _npu() -> Input:
+    return Input({"trace_view.json": export()}, _NPU_LINES, ("analyze {in}",))
+
+
 def _execution_trace() -> Input:
     trace = Written()
     seen = Seen(10, 11)
@@ -269,6 +283,7 @@ _MAKERS: Mapping[str, Callable[[], Input]] = {
     "sync events": _sync_events,
     "older": _older,
     "cpu": _cpu,
+    "npu": _npu,
     "execution trace": _execution_trace,
     "chakra": _chakra,
     "snapshot": _snapshot,
