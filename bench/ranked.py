@@ -161,7 +161,7 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
     layout = unit_layout(blocks_of_model(model, plan), plan)
     own_ns = run_units(layout, costs, ground.inflation).step_ns
     best_ns = found.best.unit_ns or found.best.step_ns
-    listed = ground.listed(None, lambda _: True)
+    listed = ground.listing(None).more()
     near = [one for one in listed.plans if ground.quick_ns(one) < own_ns]
     before = sum(ground.run_ns(one) < own_ns for one in near[:_MOST_RUN])
     print(

@@ -30,6 +30,21 @@ def test_a_complete_plan_assumes_nothing() -> None:
     assert found.step_ns == estimate(MODEL, found.plan, MACHINE).step_ns
 
 
+@pytest.mark.parametrize(("division", "is_told"), [({}, True), ({"ep": 8, "pp": 4}, False)])
+def test_a_division_nobody_stated_that_waits_for_its_transfers_is_told(
+    division: dict[str, object], *, is_told: bool
+) -> None:
+    batch = {"global_batch": 128, "batch.sequence": 1024, "recompute": "full"}
+    machine = load_machine("dgx-h100")
+
+    found = estimate_draft(
+        load_model("qwen3-30b-a3b"), PlanDraft().with_keys(batch | division), machine, num_ranks=32
+    )
+
+    notes = [note for note in found.notes if "nothing says how the model is divided" in note]
+    assert len(notes) == is_told
+
+
 def test_open_keys_are_tried_and_the_first_values_are_the_answer(found: Estimate) -> None:
     assumed = found.assumed
     assert assumed is not None

@@ -48,7 +48,7 @@ def test_the_best_is_that_of_predicting_every_plan() -> None:
     )
 
     ground = RecordedGround(baseline(), (recorded_space(baseline(), draft(), 8),))
-    plans = ground.listed(None, lambda _: True).plans
+    plans = ground.listing(None).more().plans
     steps = {plan: ground.simulates()(plan) for plan in plans}
     assert len(steps) > 4
     assert found.best.step_ns == min(step for step in steps.values() if isinstance(step, int))
@@ -62,7 +62,7 @@ def test_a_bound_is_never_above_the_prediction() -> None:
     own = PlanDraft().with_keys({"tp": 2, "sharding.level": "none"})
     ground = RecordedGround(baseline(), (recorded_space(baseline(), own, 8),))
 
-    plans = ground.listed(Constraint.of("micro_batch <= 2"), lambda _: True).plans
+    plans = ground.listing(Constraint.of("micro_batch <= 2")).more().plans
     for plan in plans[::5]:
         step = ground.simulates()(plan)
         assert isinstance(step, int)

@@ -94,6 +94,24 @@ def small(
     )
 
 
+def test_without_time_for_all_plans_the_assumed_one_is_among_them() -> None:
+    found = searched(
+        model_named("qwen3-235b-a22b"),
+        PlanDraft().with_keys({"global_batch": 256, "batch.sequence": 4096}),
+        load_machine("dgx-b200"),
+        num_ranks=64,
+        options=SearchOptions(limits=Limits(time_s=0.0)),
+    )
+
+    assert not found.evaluated.is_whole
+    assert found.evaluated.listed < 1_000
+    assert found.gap is None
+    assert "not every plan was looked at" in found.headline
+    assert found.stopped is Stopped.TIME
+    assert found.default is not None
+    assert found.best.step_ns <= found.default.step_ns
+
+
 @pytest.mark.parametrize(
     ("name", "machine", "num_ranks", "keys"),
     [

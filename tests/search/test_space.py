@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice, product
 
 import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.search import MORE_VARIABLES, SpaceLimits, plan_space
 from foretrace.search.constraints import Constraint
-from foretrace.search.space import columns_of, promising_last
-from foretrace.workload import Plan, PlanDraft, Recompute, Transformer, load_model
+from foretrace.search.space import Listing, columns_of, promising_last
+from foretrace.workload import Plan, PlanDraft, Recompute, Sharding, Transformer, load_model
 
 ROW: dict[str, object] = {
     "tp": 4, "cp": 1, "pp": 8, "dp": 2, "ep": 1, "micro_batch": 1, "microbatches": 16,
@@ -61,6 +62,39 @@ def test_constraints_are_expressions_of_columns(text: str, is_met: bool) -> None
 def test_what_is_no_constraint_is_one_sentence(text: str, why: str) -> None:
     with pytest.raises(WorkloadError, match=why):
         Constraint.of(text)
+
+
+def test_a_listing_goes_on_where_it_was_left_and_has_the_assumed_plan_first() -> None:
+    space = plan_space(draft(), SpaceLimits.of(llama()), 8)
+    plans = list(space.plans())
+    listing = Listing((space,), lambda _: 1, capacity=2, assumed=plans[7])
+
+    first = listing.more(lambda _: False)
+    whole = listing.more()
+
+    assert 0 < first.num_seen < len(plans)
+    assert not first.is_whole
+    assert whole.is_whole
+    assert whole.num_seen == len(plans)
+    assert whole.plans == (plans[7], *plans[:7], *plans[8:])
+    assert whole.plans[: len(first.plans)] == first.plans
+
+
+def test_the_first_of_very_many_plans_are_of_every_kind() -> None:
+    model = load_model("qwen3-235b-a22b")
+    assert isinstance(model, Transformer)
+    space = plan_space(draft(), SpaceLimits.of(model), 256)
+
+    first = list(islice(space.plans(), 2_000))
+
+    assert space.num_combinations > 100_000
+    assert len(set(first)) == len(first)
+    assert {one.tensor for one in first} == {1, 2, 4, 8, 16}
+    assert {one.expert for one in first} == {1, 2, 4, 8, 16, 32, 64, 128}
+    assert {one.schedule for one in first} == {
+        "1f1b", "gpipe", "zb-h1", "dualpipe", "interleaved",
+    }  # fmt: skip
+    assert {(one.sharding, one.recompute) for one in first} == set(product(Sharding, Recompute))
 
 
 def test_a_space_holds_every_plan_once_on_all_ranks() -> None:

@@ -65,6 +65,8 @@ from foretrace.workload import (
 _MORE_HOSTS = 16  # times as many, for plans that fit
 _MAX_NAMES = 5  # in a note
 _MUCH = 0.05  # share of the step from which on a note is due: as wide as many an interval
+_MOST = 1 / 3  # share of the step above which communication is what it is about
+_DIVISION = ("tensor", "context", "pipeline", "expert", "sharding")  # of the model over ranks
 
 
 class EstimateOptions(TypedDict, total=False):
@@ -258,6 +260,8 @@ def estimate_draft(
             "many to use"
         )
         answer = replace(answer, notes=(note, *answer.notes))
+    if isinstance(model, Transformer) and not any(map(draft.states, _DIVISION)):
+        answer = replace(answer, notes=(*_notes_on_division(answer), *answer.notes))
     if not found.assumptions:
         return answer
     return replace(answer, assumed=Assumed(found.assumptions, tuple(others)))
@@ -323,6 +327,17 @@ def _notes_on_plan(plan: Plan, network: NetworkUse) -> Iterator[str]:
         )
     if plan.first is not None and network is NetworkUse.PRIVATE:
         yield "overlap.first says who goes first where links are shared: see --network shared"
+
+
+def _notes_on_division(done: Estimate) -> Iterator[str]:
+    """That a plan nobody stated is no good one, where nearly all of its time shows it."""
+    exposed = done.where.mean.transfer_ns / done.step_ns
+    if exposed > _MOST:
+        yield (
+            f"nothing says how the model is divided, and under what is assumed {100 * exposed:.0f} "
+            "% of the step is communication that nothing hides: `foretrace search` finds a plan, "
+            "or state --tp, --pp, --ep, --sharding, --micro-batch"
+        )
 
 
 def _notes_on_software(software: TrainingSoftware | None) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ class Evaluated(Plain):
     """How many plans came how far."""
 
     listed: int
+    is_whole: bool  # no plan of the space was left for want of time
     fit: int  # legal, within the constraints and within memory
     bounded: int  # by a closed form
     run: int  # bounded by running their schedule
@@ -148,6 +149,8 @@ class PlanSearch(Answer):
     @property
     def proof(self) -> str:
         """What is known of the plans that were not simulated."""
+        if not self.evaluated.is_whole:
+            return "not every plan was looked at, so a better one may be left"
         if self.gap is None:
             return "not every plan has a bound yet, so a better one may be left"
         if self.gap == 0:

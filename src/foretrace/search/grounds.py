@@ -27,7 +27,7 @@ from foretrace.risk import DEFAULT_VARIATION, Sampling, Variation, estimated_ste
 from foretrace.search.bound import StepBound
 from foretrace.search.constraints import Constraint
 from foretrace.search.looked import Looked
-from foretrace.search.space import Listed, PlanSpace, listed
+from foretrace.search.space import Listing, PlanSpace
 from foretrace.software import TrainingSoftware
 from foretrace.workload import (
     Plan,
@@ -82,9 +82,7 @@ class SearchGround(Protocol):
     def capacity(self) -> int | None:
         """Bytes of a chip's memory; `None`: nobody said of which."""
 
-    def listed(
-        self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
-    ) -> Listed:
+    def listing(self, wanted: Constraint | None, *, margin: float = 0.0) -> Listing:
         """Plans that are legal, within the constraint and within memory but for a share of it."""
 
     def quick_ns(self, plan: Plan) -> int:
@@ -211,9 +209,7 @@ class ModelGround:
         """Of the machine's chip."""
         return self.machine.chip.memory_bytes
 
-    def listed(
-        self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
-    ) -> Listed:
+    def listing(self, wanted: Constraint | None, *, margin: float = 0.0) -> Listing:
         """Plans that are legal, within the constraint and within memory but for a share of it."""
 
         def peak_bytes(plan: Plan) -> int:
@@ -222,11 +218,9 @@ class ModelGround:
 
         capacity = round((1 - margin) * self.capacity)
         check = None if wanted is None else wanted.check
-        found = [
-            listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)
-            for one in self.spaces
-        ]
-        return Listed.joined(found)
+        return Listing(
+            self.spaces, peak_bytes, capacity=capacity, assumed=self.assumed, check=check
+        )
 
     def quick_ns(self, plan: Plan) -> int:
         """From the work of stages, and how long the pipeline takes to fill and to drain."""

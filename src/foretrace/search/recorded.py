@@ -35,7 +35,7 @@ from foretrace.search.found import PlanSearch
 from foretrace.search.grounds import NUM_LEADERS, SAMPLED_STEPS, digest
 from foretrace.search.looked import Looked
 from foretrace.search.search import SearchOptions, searched_on
-from foretrace.search.space import Listed, PlanSpace, listed, space_over
+from foretrace.search.space import Listing, PlanSpace, space_over
 from foretrace.search.variables import SpaceLimits
 from foretrace.whatif import (
     ARRANGED,
@@ -169,9 +169,7 @@ class RecordedGround:
         machine = self.baseline.before.machine
         return None if machine is None else machine.chip.memory_bytes
 
-    def listed(
-        self, wanted: Constraint | None, progress: Callable[[int], bool], *, margin: float = 0.0
-    ) -> Listed:
+    def listing(self, wanted: Constraint | None, *, margin: float = 0.0) -> Listing:
         """Plans that are arranged from recorded pieces, within the constraint and within memory."""
 
         def peak_bytes(plan: Plan) -> int | None:
@@ -188,11 +186,9 @@ class RecordedGround:
             )
         capacity = None if self.capacity is None else round((1 - margin) * self.capacity)
         check = None if wanted is None else wanted.check
-        found = [
-            listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)
-            for one in self.spaces
-        ]
-        return Listed.joined(found)
+        return Listing(
+            self.spaces, peak_bytes, capacity=capacity, assumed=self.assumed, check=check
+        )
 
     @property
     def assumed(self) -> Plan | None:

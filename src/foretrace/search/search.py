@@ -31,16 +31,17 @@ from foretrace.search.links_to_buy import with_links
 from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Limits, Progress, Rung, SearchClock
-from foretrace.search.space import Listed, columns_of, plan_space, promising_last
+from foretrace.search.space import Listed, Listing, Seen, columns_of, plan_space, promising_last
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.search.variables import SpaceLimits
 from foretrace.software import TrainingSoftware
 from foretrace.workload import Plan, PlanDraft, Transformer, complete
 
 _ALONE = 3  # times as long as all at once, for dimensions alone
-# Shares of the time: then plans with bounds are simulated though others have none yet; then the
-# best are simulated kernel by kernel.
-_TO_BOUND, _TO_SIMULATE = 0.6, 0.9
+# Shares of the time: then what is listed is gone on with, though there are more plans; of what
+# listing left, plans with bounds are simulated then though others have none yet; then the best
+# are simulated kernel by kernel.
+_TO_LIST, _TO_BOUND, _TO_SIMULATE = 0.3, 0.6, 0.9
 _OFTEN = 50  # bounds between two words about how far they are
 
 
@@ -149,6 +150,7 @@ class _Search:
     wanted: Constraint | None = field(init=False)
     target: Target = field(init=False)
     state: SearchState = field(init=False)
+    listing: Listing = field(init=False)
     listed: Listed = field(init=False)
     refused: dict[int, str] = field(init=False, default_factory=dict)  # when simulated
     freed: dict[str, Freed] = field(init=False, default_factory=dict)  # by dimension
@@ -168,7 +170,8 @@ class _Search:
     def found(self) -> PlanSearch:
         """The answer, as far as time allows."""
         clock, resume = SearchClock(self.options.limits), self.options.resume
-        self.listed = self._listed(clock)
+        self.listing = self.ground.listing(self.wanted, margin=self.options.margin)
+        self.listed = self._more(clock)
         if not self.plans:
             raise self.listed.nothing(self.refused.values(), self.ground.names)
         with kept_state(
@@ -192,8 +195,17 @@ class _Search:
         own = clock.part(1 / (1 + len(self.target.also) + of_alone))
         with suppress(KeyboardInterrupt):
             stopped = self._best_first(chosen, own, history)
-            while worse and stopped is Stopped.EXHAUSTED and not self._times(chosen):
-                chosen = worse.pop(0)
+            while stopped is not Stopped.TIME:
+                if not self.listed.is_whole and own.is_past(_TO_SIMULATE):
+                    stopped = Stopped.TIME
+                    break
+                if not self.listed.is_whole:
+                    self.listed = self._more(own)
+                    chosen, *worse = self.target.groups(self.plans, self.listed.peak_bytes)
+                elif worse and stopped is Stopped.EXHAUSTED and not self._times(chosen):
+                    chosen = worse.pop(0)
+                else:
+                    break
                 stopped = self._best_first(chosen, own, history)
             took_s = own.spent_s
             self._ends_of_front(clock, took_s, of_alone)
@@ -224,14 +236,16 @@ class _Search:
             over = partial(rest.is_past, 1.0)
             self.freed = freed_in_turn(columns_of(default), columns, look, is_over=over)
 
-    def _listed(self, clock: SearchClock) -> Listed:
+    def _more(self, clock: SearchClock) -> Listed:
+        """All that is listed, with what part of the time that is left is enough for."""
         total = sum(one.num_combinations for one in self.ground.spaces)
+        own = clock.part(_TO_LIST)
 
-        def told(seen: int) -> bool:
-            self.options.progress(Progress(Rung.LISTED, seen, total))
-            return not clock.is_over
+        def goes_on(seen: Seen) -> bool:
+            self.options.progress(Progress(Rung.LISTED, seen.num_plans, total))
+            return not (own.is_past(seen.share) if seen.num_fit else clock.is_over)
 
-        return self.ground.listed(self.wanted, told, margin=self.options.margin)
+        return self.listing.more(goes_on)
 
     def _value(self, plan: int, step_ns: int) -> float:
         return self.target.value(self.plans[plan], step_ns)
@@ -396,7 +410,9 @@ class _Search:
         leaders = sorted(self.kernels.values(), key=self._order)[:NUM_LEADERS]
         best = leaders[0]
         others = [plan for plan in self._left(chosen) if plan not in times]
-        is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
+        is_bounded = self.listed.is_whole and all(
+            state.known(QUICK, plan) is not None for plan in others
+        )
         found = min(self._value(plan, step_ns) for plan, step_ns in times.items())
         lower = min((self._bound(plan) for plan in others), default=found)
         reached = self._value(best.number, times[best.number])
@@ -414,6 +430,7 @@ class _Search:
             stopped=stopped,
             evaluated=Evaluated(
                 listed=self.listed.num_seen,
+                is_whole=self.listed.is_whole,
                 fit=len(self.plans) - len(self.refused),
                 bounded=len(state.found[QUICK]),
                 run=len(state.found[RUN]),

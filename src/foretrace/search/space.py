@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from foretrace.answer import Plain
 from foretrace.base import ScenarioError, WorkloadError
@@ -33,6 +34,7 @@ from foretrace.workload import (
 )
 
 _MOST_PLANS = 2_000_000  # combinations: what is listed one by one
+_MOST_IN_TURN = 100_000  # of them, which take a few seconds
 _DEGREES = ("tensor", "context", "pipeline")
 MEMORY = "peak_gb"  # a column of plans whose memory is known
 _DOES_NOT_FIT = "memory does not fit"
@@ -56,7 +58,7 @@ class PlanSpace:
 
     def plans(self) -> Iterator[Plan]:
         """Every combination whose degrees divide the ranks, each plan once; in a fixed order."""
-        for chosen in product(*(variable.choices for variable in self.variables)):
+        for chosen in self._combinations():
             fields = {name: value for choice in chosen for name, value in choice.items()}
             tensor, context, pipeline = (
                 fields.get(name, getattr(self.base, name)) for name in _DEGREES
@@ -72,6 +74,23 @@ class PlanSpace:
                         plan = MADE[name](plan, value)
                 if plan is not None and self._is_first(plan):
                     yield plan
+
+    def _combinations(self) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        """In turn; of very many, those in a row are far apart, so that the first are of all kinds.
+
+        Who has no time for all of them has looked everywhere.
+        """
+        choices = [variable.choices for variable in self.variables]
+        count = self.num_combinations
+        if count <= _MOST_IN_TURN:
+            yield from product(*choices)
+            return
+        for number in far_apart(count):
+            chosen, left = list[Mapping[str, Any]](), number
+            for own in reversed(choices):
+                left, at = divmod(left, len(own))
+                chosen.append(own[at])
+            yield tuple(reversed(chosen))
 
     def _is_first(self, plan: Plan) -> bool:
         """Whether it is the one that stands for all whose ranks stand alike."""
@@ -203,11 +222,16 @@ class Listed:
     peak_bytes: tuple[int | None, ...]  # of the fullest stage; `None`: not known
     num_seen: int
     refusals: tuple[Refusal, ...]  # the most frequent first
+    is_whole: bool = True  # no plan of the spaces was left for want of time
 
     def all_refusals(self, late: Iterable[str]) -> tuple[Refusal, ...]:
         """Why plans were left out, when they were listed or, later, when they were simulated."""
-        refused = tuple(Refusal(short_reason(one), 1, one) for one in late)
-        return Listed.joined((self, Listed((), (), 0, refused))).refusals
+        counts = Counter({one.reason: one.count for one in self.refusals})
+        examples = {one.reason: one.example for one in self.refusals}
+        for text in late:
+            counts[short_reason(text)] += 1
+            examples.setdefault(short_reason(text), text)
+        return tuple(Refusal(one, count, examples[one]) for one, count in counts.most_common())
 
     def nothing(self, late: Collection[str], on: Sequence[str]) -> WorkloadError:
         """That none of them can run on what is named, or was simulated in time."""
@@ -221,66 +245,89 @@ class Listed:
             f"as asked ({most or 'none was listed in time'}): take more GPUs, or ask for less"
         )
 
-    @classmethod
-    def joined(cls, several: Sequence[Listed]) -> Listed:
-        """Plans of several spaces, one behind the other."""
-        counts: Counter[str] = Counter()
-        examples: dict[str, str] = {}
-        for refusal in (refusal for one in several for refusal in one.refusals):
-            counts[refusal.reason] += refusal.count
-            examples.setdefault(refusal.reason, refusal.example)
-        return cls(
-            plans=tuple(plan for one in several for plan in one.plans),
-            peak_bytes=tuple(peak for one in several for peak in one.peak_bytes),
-            num_seen=sum(one.num_seen for one in several),
-            refusals=tuple(
-                Refusal(reason, count, examples[reason]) for reason, count in counts.most_common()
-            ),
+
+@dataclass(frozen=True)
+class Seen:
+    """How far plans are listed."""
+
+    num_plans: int  # that were looked at
+    num_fit: int  # of them
+    share: float  # of the spaces, with the one that is being listed
+
+
+class Listing:
+    """The plans of spaces that are legal, meet the constraints and fit, as far as there is time."""
+
+    def __init__(
+        self,
+        spaces: Sequence[PlanSpace],
+        peak_bytes: Callable[[Plan], int | None],
+        *,
+        capacity: int | None,
+        assumed: Plan | None = None,
+        check: Callable[[Row], None] | None = None,
+    ) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            spaces: as stated.
+            peak_bytes: of the fullest stage of a plan, `None` if that is not known; refuses plans
+                that cannot run.
+            capacity: bytes of one chip that plans may take; `None`: not known.
+            assumed: the plan that is taken where nobody searches, which comes first.
+            check: refuses plans by their columns.
+        """
+        self._peak_bytes, self._capacity, self._check = peak_bytes, capacity, check
+        self._assumed = assumed
+        self._left = [space.plans() for space in spaces]
+        self._num_spaces, self._num_seen = len(spaces), 0
+        self._plans: list[Plan] = []
+        self._peaks: list[int | None] = []
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        if assumed is not None:
+            self._look_at(assumed)
+
+    def more(self, goes_on: Callable[[Seen], bool] = lambda _: True) -> Listed:
+        """All that is listed, with plans that were not looked at before.
+
+        Args:
+            goes_on: called now and then; says whether to go on with the same space.
+        """
+        unfinished = []
+        for at, space in enumerate(self._left, 1 + self._num_spaces - len(self._left)):
+            for plan in space:
+                if plan != self._assumed:
+                    self._look_at(plan)
+                self._num_seen += 1
+                seen = Seen(self._num_seen, len(self._plans), at / self._num_spaces)
+                if self._num_seen % _OFTEN == 0 and not goes_on(seen):
+                    unfinished.append(space)
+                    break
+        self._left = unfinished
+        refusals = tuple(
+            Refusal(reason, count, self._examples[reason])
+            for reason, count in self._counts.most_common()
+        )
+        return Listed(
+            tuple(self._plans), tuple(self._peaks), self._num_seen, refusals, not unfinished
         )
 
-
-def listed(
-    space: PlanSpace,
-    peak_bytes: Callable[[Plan], int | None],
-    *,
-    capacity: int | None,
-    check: Callable[[Row], None] | None = None,
-    progress: Callable[[int], bool] | None = None,
-) -> Listed:
-    """The plans of a space that are legal, meet the constraints and fit.
-
-    Args:
-        space: as stated.
-        peak_bytes: of the fullest stage of a plan, `None` if that is not known; refuses plans that
-            cannot run.
-        capacity: bytes of one chip that plans may take; `None`: not known.
-        check: refuses plans by their columns.
-        progress: called now and then with plans seen; says whether to go on.
-    """
-    plans, peaks = [], []
-    counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
-    num_seen = 0
-    for num_seen, plan in enumerate(space.plans(), 1):
-        if progress is not None and num_seen % _OFTEN == 0 and not progress(num_seen):
-            break
+    def _look_at(self, plan: Plan) -> None:
+        """Take a plan in, or count why not."""
         try:
-            peak = peak_bytes(plan)
-            if peak is not None and capacity is not None and peak > capacity:
-                _refuse(peak, capacity)
-            if check is not None:
-                check({**columns_of(plan), **_memory_column(peak)})
+            peak = self._peak_bytes(plan)
+            if peak is not None and self._capacity is not None and peak > self._capacity:
+                _refuse(peak, self._capacity)
+            if self._check is not None:
+                self._check({**columns_of(plan), **_memory_column(peak)})
         except (WorkloadError, ScenarioError) as err:
             reason = short_reason(str(err))
-            counts[reason] += 1
-            examples.setdefault(reason, str(err))
-            continue
-        plans.append(plan)
-        peaks.append(peak)
-    refusals = tuple(
-        Refusal(reason, count, examples[reason]) for reason, count in counts.most_common()
-    )
-    return Listed(tuple(plans), tuple(peaks), num_seen, refusals)
+            self._counts[reason] += 1
+            self._examples.setdefault(reason, str(err))
+        else:
+            self._plans.append(plan)
+            self._peaks.append(peak)
 
 
 _OFTEN = 500  # plans between two looks at the clock
@@ -308,6 +355,14 @@ _AGAIN = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.0, Recompute.FULL: 1 / 3}
 _ALIKE = 0.1  # shares of a step's work within which plans promise as much
 
 
+def far_apart(count: int) -> Iterator[int]:
+    """The numbers below `count`, each once, those in a row far apart."""
+    stride = max(round(_GOLDEN * count), 1)
+    while math.gcd(stride, count) > 1:
+        stride += 1
+    return (at * stride % count for at in range(count))
+
+
 def promising_last(plans: Sequence[Plan], numbers: Sequence[int]) -> list[int]:
     """Numbers of plans, those that idle and repeat least at the end.
 
@@ -317,11 +372,7 @@ def promising_last(plans: Sequence[Plan], numbers: Sequence[int]) -> list[int]:
         plans: of a space.
         numbers: of some of them.
     """
-    count = len(numbers)
-    stride = max(round(_GOLDEN * count), 1)
-    while math.gcd(stride, count) > 1:
-        stride += 1
-    spread = [numbers[at * stride % count] for at in range(count)]
+    spread = [numbers[at] for at in far_apart(len(numbers))]
     return sorted(spread, key=lambda number: -_wasted(plans[number]))
 
 
