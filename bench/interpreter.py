@@ -132,7 +132,7 @@ def main() -> None:
                 handing_over_ns=handing_over_ns(options.seconds / 4),
             ).rows
             by_threads = row.threads_low * options.seconds / threads.requests
-            by_processes = row.processes * options.seconds / processes.requests
+            by_processes = row.processes_low * options.seconds / processes.requests
             ratios["threads"].append(by_threads - 1)
             ratios["processes"].append(by_processes - 1)
             ratios["one by the other"].append(by_threads / by_processes - 1)

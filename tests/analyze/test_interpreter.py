@@ -42,6 +42,37 @@ def test_threads_of_varying_times_share_the_lock_as_the_closed_form_says(
     assert row.threads_low == pytest.approx(seen, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("processes", "cores", "busy", "waiting"), [(4, 2, 1.0, 1.0), (6, 4, 2.0, 1.0)]
+)
+def test_processes_of_varying_times_share_cores_as_the_closed_form_says(
+    processes: int, cores: int, busy: float, waiting: float
+) -> None:
+    generator, cycles = np.random.default_rng(11), 4_000
+    build = GraphBuilder()
+    for process in range(processes):
+        last: list[int] = []
+        for _ in range(cycles):
+            works, waits = (generator.exponential((busy, waiting)) * 1e6).astype(int).tolist()
+            last = [
+                build.add(NodeKind.HOST_SEGMENT, rank=process, takes_ns=works, after=last),
+            ]
+            last = [
+                build.add(
+                    NodeKind.KERNEL, rank=process, lane="stream 7", takes_ns=waits, after=last
+                )
+            ]
+    timeline = simulate_shared(build.graph(), None, Cores.of(cores))
+
+    ends = [timeline.end_ns[timeline.graph.rank == one].max() for one in range(processes)]
+    seen = processes * cycles * NS_PER_S / float(np.mean(ends))
+    [row] = lock_throughput(
+        int(busy * 1e6), 0, int(waiting * 1e6), num_cores=cores, workers=[processes]
+    ).rows
+    assert row.processes_low == pytest.approx(seen, rel=0.02)
+    assert row.processes > 1.04 * seen
+
+
 @given(times, times, times, st.integers(1, 64))
 def test_more_workers_do_no_less_and_processes_no_less_than_threads(
     locked: int, native: int, waiting: int, cores: int
@@ -52,11 +83,15 @@ def test_more_workers_do_no_less_and_processes_no_less_than_threads(
 
     for row in found:
         assert 0 < row.threads_low <= row.threads_high <= row.processes * (1 + 1e-12)
+        assert row.threads_low <= row.processes_low <= row.processes
+        if row.num_workers <= cores:
+            assert row.processes_low == pytest.approx(row.processes, rel=1e-9)
         assert row.free_threaded <= row.processes
         assert row.threads_high * locked <= NS_PER_S * (1 + 1e-12)
     for fewer, more in pairwise(found):
         assert more.threads_low >= fewer.threads_low * (1 - 1e-12)
         assert more.processes >= fewer.processes
+        assert more.processes_low >= fewer.processes_low * (1 - 1e-12)
     alone = NS_PER_S / (locked + native + waiting)
     assert found[0].threads_low == pytest.approx(alone, rel=1e-12)
 

@@ -136,6 +136,17 @@ def test_a_card_s_processors_and_cache_are_fed_as_those_that_were_measured() -> 
     assert each("rtx-4090", experts)[0] == pytest.approx(whole, rel=0.01)
     assert each("rtx-pro-6000", moved)[1] == pytest.approx(each("h100-sxm", moved)[1])
     assert each("rtx-4090", moved)[1] == pytest.approx(each("a100-sxm-40gb", moved)[1])
+    # Cards of Blackwell multiply by Ampere's instructions, those of data centres by their own.
+    products = ("gemm", "library", "bf16")
+    card, ampere, own = (
+        chosen_fit(products, load_chip(name), shipped)
+        for name in ("rtx-pro-6000", "a100-sxm-80gb", "gb200")
+    )
+    assert card is not None
+    assert ampere is not None
+    assert own is not None
+    assert card.fit.values["prologue_ns"] == ampere.fit.values["prologue_ns"]
+    assert own.fit.values["prologue_ns"] != ampere.fit.values["prologue_ns"]
     # Chips whose memory feeds them keep what was fitted elsewhere.
     assert each("h100-sxm", experts)[0] > each("a100-sxm-80gb", experts)[0]
 

@@ -130,6 +130,38 @@ def test_a_prefill_beside_decodes_takes_what_flash_attention_2_takes() -> None:
     assert np.abs(np.log(off)).mean() < 0.2  # 1.0 where decodes took what they take alone
 
 
+@needs_data
+@pytest.mark.parametrize(
+    ("model", "tensor"), [("qwen3-32b", 1), ("qwen3-32b", 2), ("llama3.1-8b", 1)]
+)
+def test_products_of_a_card_take_what_they_took(model: str, tensor: int) -> None:
+    known = load_model(model)
+    assert isinstance(known, Transformer)
+    found = profiles_of_kernels(known, load_chip("rtx-pro-6000"), tensor=tensor).dense
+    measured = read_profiles(
+        DATA / "profiles", models=[model], gpus=["rtxpro6000"], tensor=tensor, has_experts=False
+    ).dense
+    names = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+
+    off = [np.interp(2048, *found[name]) / np.interp(2048, *measured[name]) for name in names]
+
+    assert np.abs(np.log(off)).mean() < 0.13  # 0.2 with the constants of data centres' Blackwell
+
+
+def test_keys_of_a_layer_come_from_memory() -> None:
+    """Weights of all layers lie between two reads of what is kept, so no cache holds it."""
+    model, chip = load_model("llama3.1-8b"), load_chip("rtx-pro-6000")
+    assert isinstance(model, Transformer)
+    assert chip.l2_bytes is not None
+    decode = profiles_of_kernels(model, chip).decode
+    kept = 16 * 1024 * 2 * 8 * 128 * 2  # of 16 sequences of 1,024 tokens: half of the cache
+
+    taken = decode.values[tuple(_at(decode, 16, 1024))]
+
+    assert kept < chip.l2_bytes
+    assert taken > kept / chip.memory_bytes_per_ns
+
+
 def _at(grid: ProfileGrid, *sizes: float) -> list[int]:
     return [list(axis).index(size) for axis, size in zip(grid.axes, sizes, strict=True)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import CollectiveKind, Float64s
 from foretrace.machine import load_machine
-from foretrace.serve import Engine
+from foretrace.serve import Engine, machine_of
 from foretrace.serve.exchanges import exchange_ns, sums_ns
 from foretrace.serve.of_profiles import logits_ns
 from foretrace.workload import Transformer, load_model
@@ -104,3 +104,31 @@ def test_gpus_gather_the_last_layer_of_every_sequence() -> None:
     assert not alone.any()
     sent = 128 * model.vocabulary * 2 / 2  # what a GPU gets of the other
     assert 30 < sent / both[1] < 64  # bytes a ns, of PCIe's 64
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "measured_us"),
+    [  # of 10 KiB to 20 MiB a rank (casys-kaist/LLMServingSim e08dc388, RTXPRO6000/hardware.yaml)
+        (CollectiveKind.ALL_REDUCE, 1, [16.2, 17.5, 22.8, 42.6, 149, 335, 567, 1309]),
+        (CollectiveKind.ALL_GATHER, 2, [14.5, 16.4, 20.2, 46.1, 155, 353, 589, 1362]),
+        (CollectiveKind.REDUCE_SCATTER, 2, [13.5, 15.7, 21.0, 48.6, 162, 379, 640, 1406]),
+    ],
+)
+def test_two_cards_of_a_host_take_what_nccl_took_there(
+    kind: CollectiveKind, parts: int, measured_us: list[float]
+) -> None:
+    each = [10_240, 40_960, 139_264, 557_056, 2_228_224, 5_242_880, 8_912_896, 20_971_520]
+
+    found = exchange_ns(kind, parts * np.array(each), 2, load_machine("rtx-pro-pair")) / 1e3
+
+    assert np.abs(np.log(found / measured_us)).mean() < 0.2
+    assert found[-1] == pytest.approx(measured_us[-1], rel=0.1)
+
+
+def test_as_many_gpus_as_serve_say_which_host_it_is() -> None:
+    hosts = [machine_of(["RTX PRO 6000"], num_gpus=count) for count in (1, 2, 4, 16)]
+
+    assert [host.name for host in hosts if host is not None] == [
+        *("rtx-pro-pair", "rtx-pro-pair", "rtx-pro-server", "rtx-pro-server")
+    ]
+    assert machine_of(["nobody's GPU"], num_gpus=2) is None

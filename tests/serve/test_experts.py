@@ -162,3 +162,45 @@ def test_memory_of_the_cache_that_is_stated_is_taken() -> None:
     assert one.num_blocks * one.engine.block_size == pytest.approx(1e10 / 131072, rel=0.001)
     assert "kv_cache_memory_bytes has room for" in one.notes[0]
     assert replace(one.engine, kv_cache_memory_bytes=None) != one.engine
+
+
+COPIES = {"data_parallel_size": 2, "enable_expert_parallel": True, "max_num_seqs": 128}
+
+
+def test_copies_of_a_graph_are_padded_alike() -> None:
+    times = deployed("qwen3-30b-a3b", "rtx-pro-pair", max_num_batched_tokens=2048, **COPIES).times
+    few, many = (StepBatch(decodes=(500,) * count) for count in (3, 121))
+    alike = times.step_ns(many, many)
+
+    assert times.step_ns(few, many) == times.step_ns(many, few) == alike
+    # Attention of three is not what the fullest takes; beyond graphs each has its own tokens.
+    long = StepBatch(prefills=((2048, 0),))
+    assert times.step_ns(few, long) < times.step_ns(long, long)
+
+
+def test_copies_wait_for_what_the_fullest_sends() -> None:
+    times = deployed("qwen3-30b-a3b", "rtx-pro-pair", max_num_batched_tokens=2048, **COPIES).times
+    uneven = StepBatch(prefills=((2000, 0),)), StepBatch(prefills=((400, 0),))
+    assert times.sent_ns is not None
+
+    step = times.step_ns(*uneven)
+    without = replace(times, sent_ns=None).step_ns(*uneven)
+
+    assert step - without == pytest.approx(times.sent_ns[2000], abs=1)
+    assert times.least_ns(np.array([1200]), np.array([2400]))[0] < step
+
+
+def test_rows_of_others_experts_pass_through_a_rank() -> None:
+    """Where NCCL carries tokens every rank has all rows, of which half are zeros to it."""
+    ours, deep = (
+        deployed("qwen3-30b-a3b", "dgx-h100", all2all_backend=backend, **COPIES).times
+        for backend in ("allgather_reducescatter", "deepep_high_throughput")
+    )
+    model = model_named("qwen3-30b-a3b")
+    assert model.experts is not None
+    rows = 4096 * model.experts.num_active / 2
+    moved = rows * 2 * (5 * model.experts.width + 2 * model.hidden) * model.num_layers
+
+    more = ours.shared_ns[4096] - deep.shared_ns[4096]
+
+    assert more == pytest.approx(moved / 3350, rel=0.35)  # of the memory's bandwidth

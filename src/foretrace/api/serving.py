@@ -332,7 +332,7 @@ def fewest_gpus(
 
     def deployed(one: Engine, name: str) -> Deployment:
         if name and machine is None and name not in machines:
-            machines[name] = machine_of([name], folders)
+            machines[name] = machine_of([name], folders, num_gpus=HOST_RANKS)
         made = deploy(
             one,
             trace=taught,

@@ -39,10 +39,16 @@ _PRODUCTS = "gemm"
 _OF_WEIGHTS = (_PRODUCTS, "experts")
 #
 # The level 2 cache hands over so many bytes a cycle of a processor, whatever the memory is. What
-# Triton compiles of experts multiplies as fast as shared memory feeds it, as wide on all of them: a
-# card's processor, with a half or a quarter of an A100's arithmetic a cycle, has it better used.
+# libraries multiply, and experts that Triton compiles, are as fast as shared memory feeds them, as
+# wide on all chips: with 2,048 operations a cycle (A100) at 1.0 of the peak inside a tile, with
+# 3,786 (Hopper) at 0.85 to 0.87, with 7,678 (B200) at 0.73. A card's processor has a half or a
+# quarter of an A100's.
 _FEW_BYTES, _STREAMED = 10.0, 0.92
 _BY_TRITON = "served"
+# Cards of Blackwell multiply as Ampere's and Ada's processors do: the instructions with which those
+# of its data centres fill theirs are not theirs (NVIDIA, CUTLASS 4, media/docs/cpp/
+# blackwell_functionality.md: tcgen05 on SM100, mma.sync on SM120).
+_OF_CARDS = {"Blackwell": "Ada"}
 
 # Where nothing tells how far a model is off: from half to twice, wider than any model tested.
 UNTESTED_SPREAD = Spread(0.5, 2.0)
@@ -100,7 +106,10 @@ def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constan
     def order(pair: tuple[Constants, Fit]) -> tuple[bool, int, int, int, str]:
         one, fit = pair
         is_held_back = not _is_card(chip) and _is_of_card(one.chip)
-        near = _distance(chip, one), -shared[fit.source], -fit.num_rows
+        architecture = chip.architecture
+        if fit.model == _PRODUCTS and _is_card(chip):
+            architecture = _OF_CARDS.get(architecture, architecture)
+        near = _distance(chip, one, architecture), -shared[fit.source], -fit.num_rows
         return is_held_back, *near, one.chip
 
     return min(fits, key=order)
@@ -120,7 +129,9 @@ def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
             each = other.memory_bytes_per_ns / cycles, chip.memory_bytes_per_ns / own_cycles
             values["cache_rate"] *= max(1.0, each[0] / each[1])
         peaks = other.peak_flops_per_ns("bf16"), chip.peak_flops_per_ns("bf16")
-        if fit.model == "experts" and fit.kind.startswith(_BY_TRITON) and peaks[0] and peaks[1]:
+        is_by_triton = fit.model == "experts" and fit.kind.startswith(_BY_TRITON)
+        is_fed = (is_by_triton or fit.model == _PRODUCTS) and "tile_rate" in values
+        if is_fed and peaks[0] and peaks[1]:
             fed = max(1.0, peaks[0] / cycles / (peaks[1] / own_cycles))
             values["tile_rate"] = min(1.0, values["tile_rate"] * fed)
     return replace(fit, values=values)
@@ -167,16 +178,16 @@ def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
     return max(twins, key=lambda fit: fit.num_rows, default=None)
 
 
-def _distance(chip: Chip, one: Constants) -> int:
+def _distance(chip: Chip, one: Constants, architecture: str) -> int:
     """The chip's own, the same architecture's, neighbours by age, then all chips together."""
     if one.chip == chip.name:
         return -1
     if one.chip == ELSEWHERE:
         return len(_BY_AGE)
-    if one.architecture == chip.architecture:
+    if one.architecture == architecture:
         return 0
-    if one.architecture in _BY_AGE and chip.architecture in _BY_AGE:
-        return abs(_BY_AGE.index(one.architecture) - _BY_AGE.index(chip.architecture))
+    if one.architecture in _BY_AGE and architecture in _BY_AGE:
+        return abs(_BY_AGE.index(one.architecture) - _BY_AGE.index(architecture))
     return len(_BY_AGE) + 1
 
 

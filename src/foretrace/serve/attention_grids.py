@@ -168,7 +168,9 @@ class _Heads:
         one = np.ones_like(counts)
         columns = [self.heads * one, shared * one, *(each * one for each in numbers), keys]
         sizes = np.stack([counts, *columns, np.minimum(keys, self.most), 0 * one], axis=1)
-        found = fitted_ns(self.chip, "decode", kind, sizes, dtype=self.formats.cache)
+        # Between two of its reads lie all weights: a layer's keys come from memory, however few.
+        chip = replace(self.chip, l2_bytes=1)
+        found = fitted_ns(chip, "decode", kind, sizes, dtype=self.formats.cache)
         return found.reshape(len(self.axes[2]), len(self.axes[3]))
 
     def _in_one_launch_ns(self) -> Float64s:

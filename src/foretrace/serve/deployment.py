@@ -151,7 +151,7 @@ def deployment(
     model = as_kept(model, engine)
     names = [name for name in (gpu, engine.device, *named_beside(beside)) if name]
     if machine is None:
-        machine = machine_of(names, folders)
+        machine = machine_of(names, folders, num_gpus=engine.num_gpus)
     if engine.max_model_len is None and model.context:
         engine = replace(engine, max_model_len=model.context)
     chip = machine.chip if machine is not None else chip_of(names, folders)
@@ -169,7 +169,7 @@ def deployment(
         known[key] = under_rules(known[key], model, chip, rules)
     found = known[key]
     if machine is None and chip is None:
-        machine = machine_of([found.gpu], folders)
+        machine = machine_of([found.gpu], folders, num_gpus=engine.num_gpus)
         chip = machine.chip if machine is not None else None
     times = times_of_profiles(found, model, engine, machine=machine)
     is_narrow = formats != ServedFormats()

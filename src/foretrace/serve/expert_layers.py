@@ -9,9 +9,11 @@ meanwhile. Where each expert is cut in parts, ranks do alike.
 
 Source:
     vllm-project/vllm 0.19, vllm/model_executor/layers/fused_moe/layer.py: experts in order over
-    ranks. Order statistics of normal draws: Blom, Statistical Estimates and Transformed
-    Beta-Variables, 1958. That placing and holding some several times makes prompts 1.49 times as
-    fast over 32 GPUs (lmsys.org, large-scale EP, 2025-05-05) is 1.57 here of what experts take.
+    ranks; fused_moe.py, `TritonExperts`, `write_zeros_to_output`: rows of others' experts;
+    vllm/v1/worker/dp_utils.py: copies are padded alike where a graph runs. Order statistics of
+    normal draws: Blom, Statistical Estimates and Transformed Beta-Variables, 1958. That placing
+    and holding some several times makes prompts 1.49 times as fast over 32 GPUs (lmsys.org,
+    large-scale EP, 2025-05-05) is 1.57 here of what experts take.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s
 from foretrace.machine import Machine
-from foretrace.serve.engine import Engine
+from foretrace.serve.attention_grids import BYTES
+from foretrace.serve.engine import NCCL, Engine
 from foretrace.serve.exchanges import lent_share, tokens_to_experts_ns
+from foretrace.serve.of_kernels import moved_ns
 from foretrace.serve.profiles import LayerProfiles
 from foretrace.serve.step_times import padded_tokens, surface
 from foretrace.workload import EXPERTS, Experts, Transformer
@@ -148,15 +152,55 @@ def experts_ns(
     else:
         one = surface(profiles.experts, tokens.astype(np.float64), activated_experts(model, tokens))
     found: Float64s = np.where(tokens > 0, one, 0.0) * layers
-    if copies == 1:
-        return found
-    how = model.quantisation
-    is_narrow = how is not None and how.share(EXPERTS) > 0 and how.operands == _EIGHT_BITS
-    sent = tokens_to_experts_ns(model, engine, machine, tokens, is_narrow=is_narrow) * layers
+    found += layers * _of_others_ns(model, engine, machine, tokens)
     least = engine.halves_from
-    if least is None:
-        return found + sent
+    if copies == 1 or least is None:
+        return found
+    sent = layers * tokens_to_experts_ns(
+        model, engine, machine, tokens, is_narrow=_sends_eight_bits(model)
+    )
     halved, sent = (halved_ns(each, least * copies) for each in (found, sent))
     work = halved + beside_ns[-(-tokens // copies)]
     both = np.maximum(sent, work + lent_share(engine, machine) * sent)
     return halved + np.where(tokens >= least * copies, both - work, sent)
+
+
+def sent_ns(model: Transformer, engine: Engine, machine: Machine | None) -> Float64s | None:
+    """Tokens of copies to their experts and back, of all layers, by tokens of the fullest copy.
+
+    None: there is one copy, or steps go in halves. Copies whose step is a graph have as many tokens
+    each; else the fullest sends the most, and all wait for it.
+    """
+    copies = ranks_in_step(model, engine)
+    if copies == 1 or engine.halves_from is not None:
+        return None
+    layers = sum(layer.has_experts for layer in model.layers)
+    tokens = copies * padded_tokens(engine, engine.max_num_batched_tokens)
+    return layers * tokens_to_experts_ns(
+        model, engine, machine, tokens, is_narrow=_sends_eight_bits(model)
+    )
+
+
+def _sends_eight_bits(model: Transformer) -> bool:
+    how = model.quantisation
+    return how is not None and how.share(EXPERTS) > 0 and how.operands == _EIGHT_BITS
+
+
+def _of_others_ns(
+    model: Transformer, engine: Engine, machine: Machine | None, tokens: Int64s
+) -> Float64s:
+    """What a rank does in a layer for rows whose experts lie on others.
+
+    Triton's kernels of whole experts over ranks, where NCCL or nobody carries tokens: both products
+    write zeros for such rows, which pass the activation between and the sum behind them.
+    """
+    experts, ranks = model.experts, engine.expert_gpus
+    is_whole = engine.enable_expert_parallel and engine.all2all_backend in NCCL
+    is_wide = model.quantisation is None or model.quantisation.share(EXPERTS) == 0
+    if experts is None or ranks == 1 or machine is None or not (is_whole and is_wide):
+        return np.zeros(len(tokens))
+    gates = 2 if model.feed_forward.is_gated else 1
+    numbers = (2 * gates + 1) * experts.width + 2 * model.hidden
+    rows = tokens * experts.num_active * BYTES * numbers
+    all_ns, own_ns = (moved_ns(machine.chip, each) for each in (rows, rows / ranks))
+    return all_ns - own_ns

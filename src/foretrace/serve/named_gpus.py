@@ -67,12 +67,25 @@ def chip_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Chip | None:
     return None
 
 
-def machine_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Machine | None:
-    """A host of the GPU of that name, if one is described."""
+def machine_of(
+    names: Sequence[str], folders: Sequence[Path] = (), *, num_gpus: int = 1
+) -> Machine | None:
+    """A host of the GPU of that name, if one is described: the first that has so many.
+
+    Where none has, several make a machine elsewhere: the first that has the most.
+
+    Args:
+        names: of the GPU.
+        folders: of files that names of hardware are looked up in, before the presets.
+        num_gpus: that are to serve.
+    """
     chip = chip_of(names, folders)
     if chip is None:
         return None
-    for host in host_names(folders):
-        if load_host(host, folders).chip.name == chip.name:
-            return load_machine(host, folders)
-    return None
+    hosts = [load_host(host, folders) for host in host_names(folders)]
+    hosts = [host for host in hosts if host.chip.name == chip.name]
+    if not hosts:
+        return None
+    enough = [host for host in hosts if host.num_chips >= num_gpus]
+    chosen = enough[0] if enough else max(hosts, key=lambda host: host.num_chips)
+    return load_machine(chosen.name, folders)

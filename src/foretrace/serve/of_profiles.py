@@ -15,7 +15,7 @@ from foretrace.base import CollectiveKind, Float64s, Int64s, WorkloadError
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
 from foretrace.serve.exchanges import exchange_ns, sums_ns
-from foretrace.serve.expert_layers import experts_ns, halved_ns, ranks_in_step
+from foretrace.serve.expert_layers import experts_ns, halved_ns, ranks_in_step, sent_ns
 from foretrace.serve.profiles import LayerProfiles
 from foretrace.serve.step_times import (
     EngineStepTimes,
@@ -37,6 +37,9 @@ _BYTES = 2  # of an activation
 _LOW, _HIGH = 0.97, 1.06
 # Collectives that another chip's constants answer for lie within this (docs/cost/collectives.md).
 _EXCHANGES_OFF = 0.4
+# Between cards on PCIe they may be as much faster as other hosts' links are: 21 to 64 GB/s
+# (machine/presets/hosts/rtx-pro-pair.toml).
+_LESS_ON_PCIE = 0.67
 
 
 def times_of_profiles(
@@ -66,8 +69,6 @@ def times_of_profiles(
         token_ns += calls * along(tokens, ns, padded)
     exchanges_ns = tensor_exchanges_ns(model, engine, machine)
     token_ns += exchanges_ns
-    usual = min(engine.max_num_seqs, most)
-    share = float(exchanges_ns[usual] / token_ns[usual])
     sequences = np.arange(engine.max_num_seqs + 1)
     sequence_ns = np.zeros(len(sequences))
     guesses = engine.num_speculative_tokens
@@ -81,6 +82,10 @@ def times_of_profiles(
     copies = ranks_in_step(model, engine)
     token_ns = halved_ns(token_ns, engine.halves_from if copies > 1 else None)
     shared_ns = experts_ns(profiles, model, engine, machine, beside_ns=token_ns)
+    sent = sent_ns(model, engine, machine)
+    usual = min(engine.max_num_seqs, most)
+    taken_ns = [float(exchanges_ns[usual]), 0.0 if sent is None else float(sent[usual])]
+    share = sum(taken_ns) / float(token_ns[usual] + shared_ns[copies * usual] + taken_ns[1])
     decode, prefill, mixed = (
         one.scaled(layers) for one in (profiles.decode, profiles.prefill, profiles.mixed)
     )
@@ -92,9 +97,11 @@ def times_of_profiles(
         prefill=prefill,
         mixed=mixed,
         num_ranks=copies,
+        sent_ns=sent,
+        padded=np.where(np.arange(most + 1) <= max(engine.captured(), default=0), padded, 0),
         host_ns=launched_ns(engine, launches, most),
         pipeline=pipeline_stages(profiles, model, engine, machine=machine),
-        low=_LOW - _EXCHANGES_OFF * share,
+        low=_LOW - _exchanges_less(machine) * share,
         high=_HIGH + _EXCHANGES_OFF * share,
         source=f"layer profiles of {profiles.gpu} at tp{profiles.tensor}",
         notes=beyond(
@@ -109,6 +116,12 @@ def times_of_profiles(
             ]
         ),
     )
+
+
+def _exchanges_less(machine: Machine | None) -> float:
+    """By what share of themselves exchanges may be shorter."""
+    on_pcie = machine is not None and machine.chip.link_bytes_per_ns is None
+    return _LESS_ON_PCIE if on_pcie else _EXCHANGES_OFF
 
 
 def pipeline_stages(

@@ -95,6 +95,11 @@ class EngineStepTimes:
     # float64[tokens + 1], what the host takes to launch the kernels of a step, which takes no less:
     # one stream does them in order, and nothing else waits. None: nothing, all steps are graphs.
     host_ns: Float64s | None = None
+    # float64[tokens of the fullest rank + 1], all ranks' tokens to their experts and back. None:
+    # nothing is sent, or it is part of what ranks do together.
+    sent_ns: Float64s | None = None
+    # int64[tokens of the fullest rank + 1], what all ranks are padded to; 0: each has its own.
+    padded: Int64s | None = None
     calibration: StepCalibration = UNCALIBRATED  # of all of the above
 
     @property
@@ -111,9 +116,14 @@ class EngineStepTimes:
     @property
     def times(self) -> Times:
         """The rest, as the compiled loop takes it."""
-        kinds = self.calibration.kinds
-        host_ns = np.zeros(len(self.token_ns)) if self.host_ns is None else self.host_ns
-        return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness, kinds, host_ns
+        nothing = np.zeros(len(self.token_ns))
+        return (
+            *(self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness),
+            self.calibration.kinds,
+            nothing if self.host_ns is None else self.host_ns,
+            nothing if self.sent_ns is None else self.sent_ns,
+            nothing.astype(np.int64) if self.padded is None else self.padded,
+        )
 
     @property
     def num_stages(self) -> int:
@@ -158,6 +168,8 @@ class EngineStepTimes:
         layers, experts = shares[shares[:, 0].argmax()].tolist()
         factor, every = self.calibration.kinds.min(axis=0).tolist()
         own = layers * (self.token_ns - embedding_ns)[tokens] + experts * self.shared_ns[shared]
+        if self.sent_ns is not None:
+            own = own + experts * self.sent_ns[tokens]
         found: Float64s = own * factor + every
         return found
 

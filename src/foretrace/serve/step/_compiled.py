@@ -20,6 +20,8 @@ Times: TypeAlias = tuple[
     float,  # unevenness
     Float64s,  # float64[2, 2], of decodes alone and with prefills: a factor, and ns of every step
     Float64s,  # float64[tokens + 1], what the host takes to launch a step; 0: a graph
+    Float64s,  # float64[tokens + 1], of the fullest rank: ranks' tokens to experts and back
+    Int64s,  # int64[tokens + 1], of the fullest rank: what all are padded to; 0: each has its own
 ]
 Stages: TypeAlias = tuple[
     Float64s,  # float64[stages, 2], each one's share of layers, and of those with experts
@@ -109,7 +111,7 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
 
     Beside what `batch_attention_ns` takes a row holds sequences and the tokens of decodes.
     """
-    token_ns, sequence_ns, shared_ns, unevenness, kinds, host_ns = times
+    token_ns, sequence_ns, shared_ns, unevenness, kinds, host_ns, sent_ns, padded = times
     shares, embedding_ns, _ = stages
     slowest, in_all, widest = 0.0, 0.0, 0
     is_mixed = False
@@ -123,11 +125,14 @@ def step_ns(grids: Grids, times: Times, stages: Stages, stage: int, batches: Flo
         if stage == len(shares) - 1:
             own += sequence_ns[int(batches[rank, 5])]
         slowest = max(slowest, own)
+    together = int(in_all)
+    if len(batches) > 1 and padded[widest] > 0:
+        together = len(batches) * padded[widest]
     first = embedding_ns[widest]
     layers = shares[stage, 0] * (token_ns[widest] - first)
     if stage == 0:
         layers += first
-    slowest += layers + shares[stage, 1] * shared_ns[int(in_all)]
+    slowest += layers + shares[stage, 1] * (shared_ns[together] + sent_ns[widest])
     slowest = max(slowest, shares[stage, 0] * host_ns[widest])
     factor, every = kinds[1 if is_mixed else 0]
     return int(slowest * factor + every + 0.5)
