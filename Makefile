@@ -74,3 +74,8 @@ $(VENV)/.docs: $(VENV)/.package
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 	$(INSTALL) --no-compile torch==2.13.0 --editable '.[test]'
 	@touch $(VENV)/.package $@
+
+# Both, with one search for what they need.
+$(VENV)/.test-and-docs: $(VENV)/bin/python pyproject.toml
+	$(INSTALL) --no-compile torch==2.13.0 --editable '.[test,docs]'
+	@touch $(VENV)/.package $(VENV)/.test $(VENV)/.docs $@

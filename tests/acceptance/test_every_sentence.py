@@ -46,7 +46,7 @@ def cells(rows: Iterable[object]) -> set[str]:
     return found
 
 
-@pytest.fixture(params=PLANTERS)
+@pytest.fixture(params=PLANTERS, scope="module")
 def timeline(request: pytest.FixtureRequest) -> Timeline:
     return simulate(planted(request.param, 0).recording.graph)
 

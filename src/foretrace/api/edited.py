@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from foretrace.analyze import chip_of
-from foretrace.base import NS_PER_MS, NetworkUse, ScenarioError
+from foretrace.base import NS_PER_MS, NetworkUse, Remembering, ScenarioError
 from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Chip, Machine
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Basis:
+class Basis(Remembering):
     """A recording, and what was stated about the job that was recorded."""
 
     recording: Recording
@@ -175,12 +174,11 @@ def remedies(subject: Job | Edited) -> Remedies:
     Raises:
         ScenarioError: if it is an estimate, has edits, or its steps take no time.
     """
-    basis = basis_of(subject, "changes are tried on")
-    job = subject.job if isinstance(subject, Edited) else subject
-    chip = (
-        None if job is None else chip_of(name for meta in job.metas for name in meta.device_names)
-    )
-    memory_bytes = None if chip is None else chip.memory_bytes
+    return basis_of(subject, "changes are tried on").once(_tried_on)
+
+
+def _tried_on(basis: Basis) -> Remedies:
+    memory_bytes = None if basis.chip is None else basis.chip.memory_bytes
     return tried_remedies(basis.baseline, memory_bytes=memory_bytes)
 
 

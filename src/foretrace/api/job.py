@@ -15,7 +15,7 @@ from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
 
 if TYPE_CHECKING:  # what a job that is not edited need not load
-    from foretrace.api.edited import Edited
+    from foretrace.api.edited import Basis, Edited
     from foretrace.api.named import Named
     from foretrace.cost import CostModel
     from foretrace.machine import Chip, Machine
@@ -140,6 +140,10 @@ class Job:
         from foretrace.api.edited import Basis, Edited
         from foretrace.api.named import draft_named, machine_named, model_named
 
+        use = NetworkUse(network)
+        stated = (machine, model, plan, sizes, costs, cores)
+        if not without_profiler and use is NetworkUse.PRIVATE and stated.count(None) == len(stated):
+            return Edited(self, edits, self._basis, name)
         on = None if machine is None else machine_named(machine, folders)
         recorded = self._ran_on(on)
         basis = Basis(
@@ -152,9 +156,16 @@ class Job:
             cores=cores,
             chip=recorded,
             without_profiler=without_profiler,
-            network=NetworkUse(network),
+            network=use,
         )
         return Edited(self, edits, basis, name)
+
+    @cached_property
+    def _basis(self) -> Basis:
+        """What predictions start from where nothing is stated; made once for all of them."""
+        from foretrace.api.edited import Basis  # on demand, as what edits need
+
+        return Basis(recording=self.recording, chip=self._ran_on(None))
 
     def _ran_on(self, machine: Machine | None) -> Chip | None:
         """The chip that the files name.
