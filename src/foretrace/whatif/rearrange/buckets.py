@@ -26,11 +26,11 @@ from foretrace.graph import (
 )
 from foretrace.whatif.rearrange.new_units import NewUnit, PlacedPiece, at_place, made_in
 from foretrace.whatif.rearrange.recorded_units import (
-    CALLS_WORK,
     PieceInRole,
     PieceRole,
     RecordedUnit,
     begin_of_call,
+    calls_work,
 )
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeWait, RecordedPiece
@@ -329,7 +329,7 @@ class BucketWaits:
             return (tuple(entries),)
         nodes = [entry.piece.nodes for entry in entries]
         waits = [self._begins(each, self._is_wait[each]) for each in nodes]
-        works = [self._begins(each, np.isin(self._kind[each], CALLS_WORK)) for each in nodes]
+        works = [self._begins(each, calls_work(self._kind[each])) for each in nodes]
         num_works = sum(map(len, works))
         if sum(map(len, waits)) == count:
             return _parts(entries, waits, 1)

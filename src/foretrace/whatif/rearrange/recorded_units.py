@@ -106,7 +106,6 @@ class RankRun:
     closing: tuple[RecordedPiece, ...]  # behind the last one
 
 
-CALLS_WORK = (NodeKind.LAUNCH, NodeKind.OPERATOR)  # calls of a host thread that launch or do work
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 _ENDS = (Part.EMBEDDING, Part.HEAD, Part.LOSS)
 _Key = tuple[bool, int]  # forward or not, microbatch
@@ -122,9 +121,15 @@ class _Marked:
     exchanges: bool = False  # it takes part in a collective
 
 
+def calls_work(kind: UInt8s) -> Bools:
+    """Which of some nodes, by their kinds, are calls of a host thread that launch or do work."""
+    found: Bools = (kind == NodeKind.LAUNCH) | (kind == NodeKind.OPERATOR)
+    return found
+
+
 def begin_of_call(kind: UInt8s, place: int) -> int:
     """Where, among the kinds of a piece's nodes, the host's way to the call at a place begins."""
-    before = np.flatnonzero(np.isin(kind[:place], CALLS_WORK))
+    before = np.flatnonzero(calls_work(kind[:place]))
     begin = int(before[-1]) + 1 if len(before) else 0
     while begin < place and kind[begin] >= NodeKind.KERNEL:
         begin += 1
@@ -133,7 +138,7 @@ def begin_of_call(kind: UInt8s, place: int) -> int:
 
 def thread_of(graph: ExecutionGraph, nodes: Int64s) -> int:
     """The host thread that work is launched from or done on; NO_LANE if there is none."""
-    calls = nodes[np.isin(graph.kind[nodes], CALLS_WORK)]
+    calls = nodes[calls_work(graph.kind[nodes])]
     return int(graph.lane[calls[0]]) if len(calls) else NO_LANE
 
 
@@ -378,7 +383,7 @@ class _Hands:
     def _heads(self, piece: RecordedPiece) -> tuple[list[RecordedPiece], RecordedPiece]:
         """What stands before each wait of a piece's beginning, up to it; and the rest."""
         nodes = piece.nodes
-        work = np.flatnonzero(np.isin(self.graph.kind[nodes], CALLS_WORK))
+        work = np.flatnonzero(calls_work(self.graph.kind[nodes]))
         end = int(work[0]) if len(work) else len(nodes)
         begin, heads = 0, []
         for place in np.flatnonzero(self.is_woken[nodes[:end]]).tolist():

@@ -17,7 +17,7 @@ from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
 from foretrace.whatif.rearrange.new_exchanges import Maker, of_layers_and_ends
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece, in_place_of
-from foretrace.whatif.rearrange.recorded_units import CALLS_WORK, PieceRole, begin_of_call
+from foretrace.whatif.rearrange.recorded_units import PieceRole, begin_of_call, calls_work
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed, RecordedPiece
 from foretrace.whatif.resize.named import dimensions
@@ -162,7 +162,7 @@ class TensorExchanges:
     def _begin_of(self, piece: RecordedPiece, place: int) -> int:
         """Where, in a piece, the host's way to the work at a place begins."""
         kind = self.unit_index.program.graph.kind[piece.nodes]
-        calls = np.flatnonzero(np.isin(kind[: place + 1], CALLS_WORK))
+        calls = np.flatnonzero(calls_work(kind[: place + 1]))
         return begin_of_call(kind, int(calls[-1])) if len(calls) > 1 else 0
 
     def _read(self, nodes: Sequence[int], place: tuple[Part, Phase]) -> list[Rewritten]:
