@@ -36,6 +36,7 @@ from foretrace.workload import (
     chunk_layers,
     gathered,
     is_written,
+    kinds_of_passes,
     optimizer_block,
     pools_of,
     ranks_of,
@@ -373,9 +374,9 @@ def _hides_experts(plan: Plan) -> bool:
 
 
 def _passes_of(plan: Plan) -> list[Pass]:
-    if plan.schedule == "zb-h1" and plan.pipeline > 1:
-        return [Pass.FORWARD, Pass.INPUT, Pass.WEIGHT]
-    return [Pass.FORWARD, Pass.BACKWARD]
+    """What each microbatch passes through; backward as a whole where the schedule knows both."""
+    kinds = kinds_of_passes(plan)
+    return [Pass.FORWARD, Pass.BACKWARD] if Pass.BACKWARD in kinds else list(kinds)
 
 
 def _around(block: Block) -> tuple[list[Exchange], list[Exchange]]:

@@ -25,6 +25,7 @@ from foretrace.workload import (
     Plan,
     Transformer,
     blocks_of_model,
+    kinds_of_passes,
     pass_fragments,
     plan_of_blocks,
 )
@@ -119,7 +120,7 @@ class UnitClock:
     def work(self, plan: Plan) -> MicrobatchWork:
         """What a rank does under a plan for a microbatch, timed."""
         key = _alike(plan)
-        is_split = plan.schedule in {"zb-h1", "dualpipe"} and plan.pipeline > 1
+        is_split = Pass.INPUT in kinds_of_passes(plan)
         found = self._works.get((key, is_split))
         if found is None:
             if key not in self._samples:

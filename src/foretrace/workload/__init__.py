@@ -200,6 +200,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import plan_of_layer as plan_of_layer
     from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
     from foretrace.workload.schedule.catalogue import KeptSchedules as KeptSchedules
+    from foretrace.workload.schedule.catalogue import kinds_of_passes as kinds_of_passes
     from foretrace.workload.schedule.catalogue import require_schedule as require_schedule
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
     from foretrace.workload.schedule.catalogue import steady_schedule as steady_schedule

@@ -2,11 +2,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.workload import SCHEDULES, Overlap, Pass, Plan, Schedule, schedule_of
+from foretrace.workload import (
+    SCHEDULES,
+    Overlap,
+    Pass,
+    Plan,
+    Schedule,
+    kinds_of_passes,
+    pytorch_csv,
+    schedule_of,
+)
 
 LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
 
@@ -124,3 +134,25 @@ def test_what_the_error_proposes_runs(microbatches: int) -> None:
     proposed = re.search(r"contiguous = (\d+) would", str(caught.value))
     assert proposed is not None
     schedule_of(replace(plan, contiguous=int(proposed[1])))
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"), [(name, 1) for name in SCHEDULES] + [(name, 4) for name in SCHEDULES[1:]]
+)
+def test_kinds_of_passes_are_those_of_the_units(name: str, stages: int) -> None:
+    chunks = 2 if name == "interleaved" and stages > 1 else 1
+    plan = Plan(pipeline=stages, global_batch=8, schedule=name, num_chunks=chunks)
+
+    kinds = kinds_of_passes(plan)
+
+    assert kinds == tuple(sorted(set(schedule_of(plan).orders.kind.tolist())))
+
+
+def test_kinds_of_passes_of_a_file_are_those_that_it_names(tmp_path: Path) -> None:
+    plan = Plan(pipeline=2, global_batch=4, schedule="zb-h1")
+    path = tmp_path / "order.csv"
+    path.write_text(pytorch_csv(schedule_of(plan)))
+
+    kinds = kinds_of_passes(replace(plan, schedule=str(path)))
+
+    assert kinds == (Pass.FORWARD, Pass.INPUT, Pass.WEIGHT)

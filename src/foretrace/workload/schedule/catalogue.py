@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from foretrace.base import WorkloadError, check_fits
 from foretrace.workload.plan.plan import Plan
@@ -15,7 +18,7 @@ from foretrace.workload.schedule.orders import (
     one_forward_one_backward,
     zb_h1,
 )
-from foretrace.workload.schedule.schedule import Schedule
+from foretrace.workload.schedule.schedule import Pass, Schedule
 from foretrace.workload.schedule.written import is_written, read_schedule
 
 _TAKES_TURNS, _DUALPIPE = "1f1b", "dualpipe"
@@ -31,6 +34,7 @@ SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
 _BYTES_PER_PASS = 400  # of a schedule, with what checks it
 _MANY_PASSES = 1_000_000  # from which on it is worth asking whether they fit
 _MOST_KEPT = 20_000_000  # units of schedules
+_SMALLEST = (2, 4)  # stages and microbatches that every order of one chunk runs with
 _STEADY = (_TAKES_TURNS, "zb-h1", _DUALPIPE)
 
 
@@ -87,6 +91,28 @@ def check_order(plan: Plan) -> Schedule | None:
         return _check_interleaved(plan)
     _check_one_chunk(plan)
     return None
+
+
+def kinds_of_passes(plan: Plan) -> tuple[Pass, ...]:
+    """Kinds of passes that the units of a plan's schedule are, in the order of `Pass`.
+
+    Raises:
+        WorkloadError: if the schedule is a file that is wrong.
+    """
+    if is_written(plan.schedule):
+        return _kinds_in(_from_file(plan))
+    if plan.pipeline == 1 or plan.schedule not in _OF_ONE_CHUNK:
+        return Pass.FORWARD, Pass.BACKWARD
+    return _passes_named(plan.schedule)
+
+
+@cache
+def _passes_named(schedule: str) -> tuple[Pass, ...]:
+    return _kinds_in(_OF_ONE_CHUNK[schedule](*_SMALLEST))
+
+
+def _kinds_in(schedule: Schedule) -> tuple[Pass, ...]:
+    return tuple(map(Pass, np.unique(schedule.orders.kind).tolist()))
 
 
 def steady_microbatches(plan: Plan) -> int:
