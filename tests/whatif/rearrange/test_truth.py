@@ -18,6 +18,13 @@ UNEVEN = replace(REDUCING, num_layers=6, merged_buckets=(0, 1))
 IN_STAGES = replace(REDUCING, dp=2, pp=2, num_layers=4, num_microbatches=4, layers_per_bucket=4)
 
 
+def named(value: JobConfig | Edit) -> str:
+    """Of a job its degrees, tensor first, and layers of a stage."""
+    if isinstance(value, JobConfig):
+        return f"{value.tp}x{value.dp}x{value.pp} {value.num_layers}"
+    return str(value)
+
+
 @pytest.mark.parametrize(
     ("recorded", "edit", "true"),
     [
@@ -43,7 +50,7 @@ IN_STAGES = replace(REDUCING, dp=2, pp=2, num_layers=4, num_microbatches=4, laye
         (IN_PAIRS, Layers(10), with_layers(IN_PAIRS, 10)),
         (IN_STAGES, Parallelism(pp=4), with_layers(IN_STAGES, 2, pp=4)),
     ],
-    ids=str,
+    ids=named,
 )
 def test_an_edited_job_takes_what_it_truly_takes(
     recorded: JobConfig, edit: Edit, true: JobConfig

@@ -6,9 +6,10 @@ Metadata goes first. What is written is what protobuf's own library would write,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrace.exchange.chakra._compiled import Columns, message_sizes, messages_into
 from foretrace.exchange.protobuf import field_bytes, varint
@@ -16,6 +17,7 @@ from foretrace.trace import CHAKRA_VERSION, ChakraNodes, Texts, ValueField
 
 CHUNK_NODES = 1 << 16  # of about 0.5 kB each: some 30 MB
 _LENGTH_BYTES = 10  # most bytes of a length
+_Number = TypeVar("_Number", bound=np.generic)
 Value = int | str | Sequence[int] | Sequence[str]
 _FIXED = {
     ValueField.DOUBLE: (1, 8),
@@ -48,24 +50,31 @@ def node_chunks(nodes: ChakraNodes) -> Iterator[memoryview]:
 def _columns(nodes: ChakraNodes) -> Columns:
     attributes = nodes.attributes
     return Columns(
-        arena=np.ascontiguousarray(nodes.texts.arena),
-        begins=np.ascontiguousarray(nodes.texts.begins),
-        node_id=np.ascontiguousarray(nodes.node_id),
-        name=np.ascontiguousarray(nodes.name),
-        kind=np.ascontiguousarray(nodes.kind),
-        start=np.ascontiguousarray(nodes.start_micros),
-        duration=np.ascontiguousarray(nodes.duration_micros),
-        values=np.ascontiguousarray(nodes.values),
-        first_control=np.ascontiguousarray(nodes.first_control),
-        control=np.ascontiguousarray(nodes.control),
-        first_data=np.ascontiguousarray(nodes.first_data),
-        data=np.ascontiguousarray(nodes.data),
-        first_attribute=np.ascontiguousarray(attributes.first),
-        attribute_name=np.ascontiguousarray(attributes.name),
-        attribute_doc=np.ascontiguousarray(attributes.doc),
-        attribute_field=np.ascontiguousarray(attributes.field),
-        attribute_value=np.ascontiguousarray(attributes.value),
+        arena=_to_read(nodes.texts.arena),
+        begins=_to_read(nodes.texts.begins),
+        node_id=_to_read(nodes.node_id),
+        name=_to_read(nodes.name),
+        kind=_to_read(nodes.kind),
+        start=_to_read(nodes.start_micros),
+        duration=_to_read(nodes.duration_micros),
+        values=_to_read(nodes.values),
+        first_control=_to_read(nodes.first_control),
+        control=_to_read(nodes.control),
+        first_data=_to_read(nodes.first_data),
+        data=_to_read(nodes.data),
+        first_attribute=_to_read(attributes.first),
+        attribute_name=_to_read(attributes.name),
+        attribute_doc=_to_read(attributes.doc),
+        attribute_field=_to_read(attributes.field),
+        attribute_value=_to_read(attributes.value),
     )
+
+
+def _to_read(column: NDArray[_Number]) -> NDArray[_Number]:
+    """Without gaps, and as what cannot be written to: loops are made for one form of arrays."""
+    found = np.ascontiguousarray(column).view()
+    found.flags.writeable = False
+    return found
 
 
 def metadata_message(version: str, attributes: Mapping[str, tuple[ValueField, Value]]) -> bytes:
