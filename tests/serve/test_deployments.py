@@ -333,6 +333,13 @@ def test_a_tuned_model_has_the_shape_of_the_one_it_was_made_of(identifier: str, 
 
 def test_a_hubs_identifier_is_a_preset() -> None:
     assert model_called("Qwen/Qwen3-30B-A3B-Instruct-2507").name == "qwen3-30b-a3b"
+    for plain in ("Qwen3-30B-A3B", "qwen3-30b-a3b", "Qwen3-30B-A3B-Instruct-2507"):
+        assert model_called(plain).name == "qwen3-30b-a3b"
+    quantised = model_called("Qwen3-32B-AWQ")
+    assert isinstance(quantised, Transformer)
+    assert quantised.quantisation is not None
+    with pytest.raises(WorkloadError, match="did you mean qwen3-30b-a3b"):
+        model_called("Qwen3-30B-A4B")
     assert model_called("meta-llama/Llama-3.1-8B").name == "llama3.1-8b"
     with pytest.raises(WorkloadError, match="acme/unheard-of"):
         model_called("acme/unheard-of")

@@ -59,16 +59,16 @@ def model_called(name: str, folders: Sequence[Path] = ()) -> Model:
     """The model of that name or in that file, or the one that a hub's identifier is of.
 
     Args:
-        name: as for `load_model`, or "owner/model".
+        name: as for `load_model`, or "owner/model", with the owner or without.
         folders: as there.
 
     Raises:
         WorkloadError: if there is none, or the file is wrong.
     """
-    is_identifier = "/" in name and not Path(name).exists() and name not in model_names(folders)
-    if not is_identifier:
-        return load_model(name, folders)
     plain, how = called_quantised(name)
+    is_ours = Path(name).exists() or name in model_names(folders)
+    if is_ours or ("/" not in name and _same_shape(plain, folders) is None):
+        return load_model(name, folders)
     model = load_model(_called(plain, folders), folders)
     if how is not None and isinstance(model, Transformer):
         return replace(model, quantisation=how)
@@ -107,15 +107,19 @@ _NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain|-chat|-thin
 
 def _called(wanted: str, folders: Sequence[Path]) -> str:
     """The model that others call so: "meta-llama/Llama-3.1-70B", "llama3 405B"."""
-    short = _spelled(_NO_SHAPE.sub("", wanted.rpartition("/")[2].lower()))
-    known = {_spelled(name): name for name in model_names(folders)}
-    found = _SAME_SHAPE.get(short) or known.get(short)
+    found = _same_shape(wanted, folders)
     if found is None:
         raise WorkloadError(
             f"the model is {wanted!r}, whose shape is not described: name one that is, its "
             "config.json of Hugging Face, or a file of its shape"
         )
     return found
+
+
+def _same_shape(wanted: str, folders: Sequence[Path]) -> str | None:
+    short = _spelled(_NO_SHAPE.sub("", wanted.rpartition("/")[2].lower()))
+    known = {_spelled(name): name for name in model_names(folders)}
+    return _SAME_SHAPE.get(short) or known.get(short)
 
 
 def _spelled(name: str) -> str:
