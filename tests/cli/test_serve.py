@@ -58,3 +58,23 @@ def test_limits_that_are_left_out_are_those_of_each_gpu_of_a_search(
     limits = {one["gpu"]: (one["max_num_seqs"], one["max_num_batched_tokens"]) for one in tried}
     assert limits.items() <= {"h100-sxm": (1024, 8192), "rtx-4090": (256, 2048)}.items()
     assert tried
+
+
+def test_without_settings_the_fewest_gpus_that_hold_the_model_serve(run: Run) -> None:
+    found = run(
+        *("serve", "--model", "llama3-70b", "--gpu", "h100-sxm", "--json"),
+        *("--requests", "poisson:rate=9,prompt=2000,output=100,requests=60"),
+    )
+
+    told = json.loads(found.out)
+    assert told["num_gpus"] == 2  # 141 GB of weights, 80 GiB each
+    notes = " ".join(told["notes"])
+    assert "no settings of an engine are stated" in notes
+    assert "more requests come (9" in notes
+
+
+def test_a_model_no_host_holds_is_a_sentence(run: Run) -> None:
+    found = run("serve", "--model", "deepseek-v3", "--gpu", "a100-sxm-80gb", "--requests", LAW)
+
+    assert found.code == 1
+    assert "deepseek-v3 leaves no room for a sequence" in " ".join(found.err.split())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.serve import engine_of, read_engine
+from foretrace.serve import engine_named, engine_of, read_engine
 
 
 def test_what_was_resolved_and_what_was_asked_for() -> None:
@@ -171,3 +171,48 @@ def test_batching_is_stated_and_what_has_no_effect_is_named() -> None:
     assert not engine_of({"batching": "continuous"}).is_static
     with pytest.raises(WorkloadError, match="batching of engine is 'dynamic': expected"):
         engine_of({"batching": "dynamic"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--tensor-parallel-size 4 --no-enable-prefix-caching --max-num-seqs=64 --enforce-eager",
+        "-tp 4 --no_enable_prefix_caching --max_num_seqs 64 --enforce-eager",
+        '{"tp": 4, "enable_prefix_caching": false, "max_num_seqs": 64, "enforce_eager": true}',
+    ],
+)
+def test_a_command_line_says_what_a_file_does(text: str) -> None:
+    engine = engine_named(text)
+
+    assert engine.tensor_parallel_size == 4
+    assert not engine.enable_prefix_caching
+    assert engine.max_num_seqs == 64
+    assert engine.enforce_eager
+    assert engine.unused == ()
+
+
+def test_a_whole_line_names_its_model_and_has_mappings() -> None:
+    engine = engine_named(
+        "vllm serve meta-llama/Llama-3.1-8B -tp 2 "
+        "--compilation-config '{\"cudagraph_capture_sizes\": [1, 2, 8]}' --swap-space 4"
+    )
+
+    assert engine.model == "meta-llama/Llama-3.1-8B"
+    assert engine.tensor_parallel_size == 2
+    assert engine.capture_sizes == (1, 2, 8)
+    assert engine.unused == ("swap_space",)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("--tensor-parallel-size '4", "as an engine's command line: No closing quotation"),
+        ("--compilation-config {nothing}", "cannot read --compilation-config as JSON"),
+        ("--tensor-parallel-size many", "tensor_parallel_size"),
+        ("{", "cannot read the engine's settings as JSON"),
+        ("nowhere.json", "cannot read nowhere.json as an engine's settings: No such file"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(WorkloadError, match=why):
+        engine_named(text)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from foretrace.api.searches import write_tables as write_tables
     from foretrace.api.serving import fewest_gpus as fewest_gpus
     from foretrace.api.serving import knee as knee
+    from foretrace.api.serving import makes_tokens as makes_tokens
     from foretrace.api.serving import serve as serve
     from foretrace.api.serving import serve_staged as serve_staged
     from foretrace.api.serving import write_serving_trace as write_serving_trace

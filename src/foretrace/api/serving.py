@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-from foretrace.base import WorkloadError
+from foretrace.base import NoRoomError, WorkloadError
 from foretrace.cost import rule_named
 from foretrace.machine import Machine, load_machine
-from foretrace.search import HOST_RANKS, FewestGpus, Limits, engines_of
+from foretrace.search import DEGREES, HOST_RANKS, FewestGpus, Limits, engines_of
 from foretrace.search import fewest_gpus as searched_fewest
 from foretrace.serve import (
     Deployment,
@@ -24,13 +24,13 @@ from foretrace.serve import (
     StagedServing,
     StepCalibration,
     deployment,
+    engine_named,
     engine_of,
     generator_ends,
     generator_stages,
     generator_work,
     knee_of,
     machine_of,
-    read_engine,
     recommender_stages,
     requests_named,
     staged_serving,
@@ -49,7 +49,7 @@ from foretrace.workload import (
 def serve(
     model: Model | str | Path = "",
     *,
-    engine: Engine | Mapping[str, Any] | str | Path,
+    engine: Engine | Mapping[str, Any] | str | Path | None = None,
     requests: Requests | str | Path,
     profiles: str | Path | None = None,
     trace: str | Path | None = None,
@@ -68,7 +68,8 @@ def serve(
 
     Args:
         model: a name, a file, or a hub's identifier; as the engine's settings say, if left out.
-        engine: vLLM's settings: a file, or the keywords themselves.
+        engine: vLLM's settings: a file, the keywords themselves, or its command line as a text; if
+            left out its defaults, on the fewest GPUs that hold the model.
         requests: a file of lengths and arrivals, or a law:
             `poisson:rate=10,prompt=1024,output=256`.
         profiles: folder of layer profiles that step times come from; kernel models, if left out.
@@ -224,7 +225,7 @@ def serve_staged(
 class DeploymentOptions(TypedDict, total=False):
     """What serves requests; `serve` says what each means."""
 
-    engine: Required[Engine | Mapping[str, Any] | str | Path]
+    engine: Engine | Mapping[str, Any] | str | Path | None
     profiles: str | Path | None
     trace: str | Path | None
     machine: Machine | str | Path | None
@@ -266,7 +267,7 @@ def knee(
 def fewest_gpus(
     model: Model | str | Path = "",
     *,
-    engine: Engine | Mapping[str, Any] | str | Path,
+    engine: Engine | Mapping[str, Any] | str | Path | None = None,
     requests: Requests | str | Path,
     target: ServiceTarget,
     profiles: str | Path | None = None,
@@ -306,8 +307,7 @@ def fewest_gpus(
         WorkloadError: if no number of GPUs keeps the promise.
     """
     beside = [Path(requests)] if isinstance(requests, str | Path) else []
-    if isinstance(engine, str | Path):
-        beside.append(Path(engine))
+    beside += _files_of(engine)
     settings = _engine_of(engine)
     known_model = _model_of(model, settings, folders)
     found = _requests_of(requests, seed=seed, rate=rate, prefix_hits=prefix_hits)
@@ -362,10 +362,16 @@ def fewest_gpus(
     )
 
 
+def makes_tokens(model: Model | str | Path, folders: Sequence[Path] = ()) -> bool:
+    """Whether an engine serves it, token by token, and not stages."""
+    found = model_called(str(model), folders) if isinstance(model, str | Path) else model
+    return isinstance(found, Transformer) and not found.picture_tokens
+
+
 def deployed_as(
     model: Model | str | Path = "",
     *,
-    engine: Engine | Mapping[str, Any] | str | Path,
+    engine: Engine | Mapping[str, Any] | str | Path | None = None,
     profiles: str | Path | None = None,
     trace: str | Path | StepCalibration | None = None,
     keys_each: float = 1024.0,
@@ -378,27 +384,44 @@ def deployed_as(
 ) -> Deployment:
     """A deployment, as `serve` takes it; `beside` are files whose folders may name the GPU."""
     near = [path for path in beside if path.is_file()]
-    if isinstance(engine, str | Path):
-        near = [Path(engine), *near]
-    engine = _engine_of(engine)
-    found = _model_of(model, engine, folders)
-    if not engine.model and isinstance(model, str | Path):
-        engine = replace(engine, model=str(model))
+    near = [*_files_of(engine), *near]
+    settings = _engine_of(engine)
+    found = _model_of(model, settings, folders)
+    if not settings.model and isinstance(model, str | Path):
+        settings = replace(settings, model=str(model))
     if isinstance(machine, str | Path):
         machine = load_machine(str(machine), folders)
-    return deployment(
-        found,
-        engine,
-        profiles=Path(profiles) if profiles is not None else None,
-        trace=Path(trace) if isinstance(trace, str | Path) else trace,
-        keys_each=keys_each,
-        machine=machine,
-        gpu=gpu,
-        beside=near,
-        folders=folders,
-        known=known,
-        rules=tuple(map(rule_named, substitutes)),
-    )
+
+    def deployed(one: Engine) -> Deployment:
+        return deployment(
+            found,
+            one,
+            profiles=Path(profiles) if profiles is not None else None,
+            trace=Path(trace) if isinstance(trace, str | Path) else trace,
+            keys_each=keys_each,
+            machine=machine,
+            gpu=gpu,
+            beside=near,
+            folders=folders,
+            known=known,
+            rules=tuple(map(rule_named, substitutes)),
+        )
+
+    return deployed(settings) if engine is not None else _on_fewest(deployed, settings)
+
+
+def _on_fewest(deployed: Callable[[Engine], Deployment], settings: Engine) -> Deployment:
+    """The deployment on as few GPUs of a host as hold the model, tensor parallel."""
+    for tensor in DEGREES:
+        try:
+            made = deployed(replace(settings, tensor_parallel_size=tensor))
+        except NoRoomError:
+            if tensor == DEGREES[-1]:
+                raise
+        else:
+            said = f"no settings of an engine are stated: vLLM's own, tensor_parallel_size {tensor}"
+            return replace(made, notes=(said, *made.notes))
+    raise AssertionError
 
 
 def _requests_of(
@@ -414,10 +437,16 @@ def _requests_of(
     return found if prefix_hits is None else found.with_hits(prefix_hits)
 
 
-def _engine_of(stated: Engine | Mapping[str, Any] | str | Path) -> Engine:
+def _files_of(engine: object) -> list[Path]:
+    """The file of an engine's settings, in whose folder more may be said of it."""
+    path = Path(engine) if isinstance(engine, str | Path) else None
+    return [path] if path is not None and path.is_file() else []
+
+
+def _engine_of(stated: Engine | Mapping[str, Any] | str | Path | None) -> Engine:
     if isinstance(stated, Engine):
         return stated
-    return read_engine(Path(stated)) if isinstance(stated, str | Path) else engine_of(stated)
+    return engine_named(str(stated)) if isinstance(stated, str | Path) else engine_of(stated or {})
 
 
 def _model_of(model: Model | str | Path, engine: Engine, folders: Sequence[Path]) -> Transformer:

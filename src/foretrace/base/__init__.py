@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from foretrace.base.errors import MachineError as MachineError
     from foretrace.base.errors import MissingExtraError as MissingExtraError
     from foretrace.base.errors import ModelError as ModelError
+    from foretrace.base.errors import NoRoomError as NoRoomError
     from foretrace.base.errors import NotShownError as NotShownError
     from foretrace.base.errors import OutputError as OutputError
     from foretrace.base.errors import RiskError as RiskError

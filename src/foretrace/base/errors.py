@@ -7,6 +7,7 @@
     |   +-- DifferentRunsError  its ranks never met
     +-- MachineError      a description of hardware cannot be read, or says what cannot be
     +-- WorkloadError     a description of a model cannot be read, or says what cannot be
+    |   +-- NoRoomError   memory does not hold what is asked of it
     +-- SimulationError   a simulation cannot be run on this graph
     +-- ScenarioError     a change that was asked for cannot be made to this job
     |   +-- NotShownError it is legal, and the recording does not show what it would take
@@ -57,6 +58,10 @@ class MachineError(ModelError):
 
 class WorkloadError(ModelError):
     """A description of a model cannot be found or read, or holds what no model can be."""
+
+
+class NoRoomError(WorkloadError):
+    """A model leaves no memory for the work that is asked of it: more devices would."""
 
 
 class SimulationError(ModelError):

@@ -32,13 +32,12 @@ def serve(
         ),
     ],
     engine: Annotated[
-        Path | None,
+        str | None,
         option(
-            "META.json",
-            "vLLM's settings: keywords of its engine, alone or under engine_kwargs. Left out for "
-            "models without tokens: recommenders, generators of pictures.",
-            exists=True,
-            dir_okay=False,
+            "META.json|FLAGS",
+            "vLLM's settings: a file of its engine's keywords, alone or under engine_kwargs, or "
+            'its command line: "--tensor-parallel-size 4". Default: its defaults; models without '
+            "tokens (recommenders, generators of pictures) have none.",
         ),
     ] = None,
     model: Annotated[
@@ -172,7 +171,7 @@ def serve(
         doing.now("serving requests")
         target = target_of(slo) if slo else None
         is_search = bool(rate and slo) if fewest is None else fewest
-        if engine is None:
+        if engine is None and not (model and api.makes_tokens(model, model_folders())):
             of_engines = {
                 "--profiles": profiles,
                 "--trace": trace,
@@ -288,8 +287,8 @@ def _staged(model: str, machine: str | None, *, of_engines: Sequence[str], **ask
     """
     if not model or machine is None:
         raise WorkloadError(
-            "nothing says what serves: name an engine's settings (--engine), or, for a model "
-            "without tokens, --model and --machine"
+            "nothing says what serves: name a model (--model), or an engine's settings that name "
+            "one (--engine); a model without tokens needs a --machine too"
         )
     if of_engines:
         raise WorkloadError(

@@ -8,6 +8,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.search.bound import StepBound as StepBound
+    from foretrace.search.deployments import DEGREES as DEGREES
     from foretrace.search.deployments import HOST_RANKS as HOST_RANKS
     from foretrace.search.deployments import VARIED as VARIED
     from foretrace.search.deployments import engines_of as engines_of
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     from foretrace.search.progress import Limits as Limits
     from foretrace.search.progress import Progress as Progress
     from foretrace.search.progress import Rung as Rung
+    from foretrace.search.progress import SearchOptions as SearchOptions
     from foretrace.search.recompute import RecomputeChoice as RecomputeChoice
     from foretrace.search.recompute import chosen_recompute as chosen_recompute
     from foretrace.search.recorded import RecordedGround as RecordedGround
     from foretrace.search.recorded import recorded_space as recorded_space
     from foretrace.search.recorded import searched_recording as searched_recording
-    from foretrace.search.search import SearchOptions as SearchOptions
     from foretrace.search.search import searched as searched
     from foretrace.search.space import PlanSpace as PlanSpace
     from foretrace.search.space import plan_space as plan_space

@@ -35,7 +35,7 @@ from foretrace.serve import (
 )
 
 KEPT_SHARE = 0.99  # of requests, where nothing else is asked for
-_DEGREES = (1, 2, 4, 8)
+DEGREES = (1, 2, 4, 8)  # of parallelism of an engine
 HOST_RANKS = 8  # of one engine, where no machine is stated: a host's GPUs
 _SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
 _TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -64,15 +64,15 @@ def engines_of(
             raise WorkloadError(
                 f"cannot vary {name!r} of a deployment: expected {', '.join(VARIED)}"
             )
-    data = _DEGREES if has_experts else (1,)
+    data = DEGREES if has_experts else (1,)
     varied = {VARIED[name].partition(" ")[0] for name in vary}
     engine = replace(engine, assumed=tuple(key for key in engine.assumed if key not in varied))
     sequences = _SEQUENCES if "sequences" in vary else (engine.max_num_seqs,)
     tokens = _TOKENS if "tokens" in vary else (engine.max_num_batched_tokens,)
-    stages = (1,) if engine.num_speculative_tokens else _DEGREES
+    stages = (1,) if engine.num_speculative_tokens else DEGREES
     shapes = [
         (tensor, pipeline, copies, is_shared)
-        for tensor, pipeline, copies in product(_DEGREES, stages, data)
+        for tensor, pipeline, copies in product(DEGREES, stages, data)
         for is_shared in ((False, True) if has_experts and tensor * copies > 1 else (False,))
         if tensor * copies <= HOST_RANKS
         and tensor * pipeline * copies <= most_ranks

@@ -1,10 +1,15 @@
-"""How far a search is, and when it stops."""
+"""How a search is asked for, how far it is, and when it stops."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+
+from foretrace.base import SweepEngine
+from foretrace.search.objectives import Target
 
 
 class Rung(StrEnum):
@@ -34,6 +39,22 @@ class Limits:
     # Of all objectives and dimensions together; `None`: it has time.
     time_s: float | None = 120.0
     gap: float = 0.01  # share of the best step that may be left to gain
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How plans are searched, whatever they are of."""
+
+    target: Target = field(default_factory=Target)  # what is best
+    limits: Limits = field(default_factory=Limits)  # when to stop
+    where: str | None = None  # a constraint, as in "tp <= 8 and peak_gb < 70 and days <= 60"
+    margin: float = 0.0  # share of a chip's memory that plans leave free
+    alone: bool = False  # look for the best of each dimension alone too, all else as by default
+    resume: Path | None = None  # a file that what is found is kept in, and read from if it is there
+    workers: int = 1  # processes that simulate plans
+    engine: SweepEngine = SweepEngine.PROCESSES  # where they run
+    progress: Callable[[Progress], None] = lambda _: None  # called now and then
+    version: str = ""  # of foretrace; what another one found is not gone on with
 
 
 class SearchClock:

@@ -34,7 +34,8 @@ from foretrace.search.constraints import Constraint
 from foretrace.search.found import PlanSearch
 from foretrace.search.grounds import NUM_LEADERS, SAMPLED_STEPS, digest
 from foretrace.search.looked import Looked
-from foretrace.search.search import SearchOptions, searched_on
+from foretrace.search.progress import SearchOptions
+from foretrace.search.search import searched_on
 from foretrace.search.space import Listing, PlanSpace, space_over
 from foretrace.search.variables import SpaceLimits
 from foretrace.whatif import (

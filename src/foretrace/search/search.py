@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
-from foretrace.base import Mapper, NetworkUse, ScenarioError, SweepEngine, WorkloadError, mapped
+from foretrace.base import Mapper, NetworkUse, ScenarioError, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation, Remembered, Substituted, SubstitutionRule
 from foretrace.estimate import software_costs, unshared
 from foretrace.machine import Machine, with_hosts
@@ -30,8 +29,15 @@ from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, ask
 from foretrace.search.links_to_buy import with_links
 from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
-from foretrace.search.progress import Limits, Progress, Rung, SearchClock
-from foretrace.search.space import Listed, Listing, Seen, columns_of, plan_space, promising_last
+from foretrace.search.progress import Progress, Rung, SearchClock, SearchOptions
+from foretrace.search.space import (
+    Listed,
+    ListedSoFar,
+    Listing,
+    columns_of,
+    plan_space,
+    promising_last,
+)
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.search.variables import SpaceLimits
 from foretrace.software import TrainingSoftware
@@ -43,22 +49,6 @@ _ALONE = 3  # times as long as all at once, for dimensions alone
 # are simulated kernel by kernel.
 _TO_LIST, _TO_BOUND, _TO_SIMULATE = 0.3, 0.6, 0.9
 _OFTEN = 50  # bounds between two words about how far they are
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """How plans are searched, whatever they are of."""
-
-    target: Target = field(default_factory=Target)  # what is best
-    limits: Limits = field(default_factory=Limits)  # when to stop
-    where: str | None = None  # a constraint, as in "tp <= 8 and peak_gb < 70 and days <= 60"
-    margin: float = 0.0  # share of a chip's memory that plans leave free
-    alone: bool = False  # look for the best of each dimension alone too, all else as by default
-    resume: Path | None = None  # a file that what is found is kept in, and read from if it is there
-    workers: int = 1  # processes that simulate plans
-    engine: SweepEngine = SweepEngine.PROCESSES  # where they run
-    progress: Callable[[Progress], None] = lambda _: None  # called now and then
-    version: str = ""  # of foretrace; what another one found is not gone on with
 
 
 def searched(
@@ -174,18 +164,12 @@ class _Search:
         self.listed = self._more(clock)
         if not self.plans:
             raise self.listed.nothing(self.refused.values(), self.ground.names)
-        with kept_state(
-            resume,
-            {}
-            if resume is None
-            else asked(
-                self.ground,
-                self.plans,
-                self.wanted,
-                version=self.options.version,
-                margin=self.options.margin,
-            ),
-        ) as self.state:
+        question, own = dict[str, object](), self.options
+        if resume is not None:
+            question = asked(
+                self.ground, self.plans, self.wanted, version=own.version, margin=own.margin
+            )
+        with kept_state(resume, question) as self.state:
             return self._found(clock)
 
     def _found(self, clock: SearchClock) -> PlanSearch:
@@ -241,7 +225,7 @@ class _Search:
         total = sum(one.num_combinations for one in self.ground.spaces)
         own = clock.part(_TO_LIST)
 
-        def goes_on(seen: Seen) -> bool:
+        def goes_on(seen: ListedSoFar) -> bool:
             self.options.progress(Progress(Rung.LISTED, seen.num_plans, total))
             return not (own.is_past(seen.share) if seen.num_fit else clock.is_over)
 

@@ -247,7 +247,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ListedSoFar:
     """How far plans are listed."""
 
     num_plans: int  # that were looked at
@@ -288,7 +288,7 @@ class Listing:
         if assumed is not None:
             self._look_at(assumed)
 
-    def more(self, goes_on: Callable[[Seen], bool] = lambda _: True) -> Listed:
+    def more(self, goes_on: Callable[[ListedSoFar], bool] = lambda _: True) -> Listed:
         """All that is listed, with plans that were not looked at before.
 
         Args:
@@ -300,7 +300,7 @@ class Listing:
                 if plan != self._assumed:
                     self._look_at(plan)
                 self._num_seen += 1
-                seen = Seen(self._num_seen, len(self._plans), at / self._num_spaces)
+                seen = ListedSoFar(self._num_seen, len(self._plans), at / self._num_spaces)
                 if self._num_seen % _OFTEN == 0 and not goes_on(seen):
                     unfinished.append(space)
                     break

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foretrace.serve.deployment import Deployment as Deployment
     from foretrace.serve.deployment import deployment as deployment
     from foretrace.serve.engine import Engine as Engine
+    from foretrace.serve.engine_settings import engine_named as engine_named
     from foretrace.serve.engine_settings import engine_of as engine_of
     from foretrace.serve.engine_settings import read_engine as read_engine
     from foretrace.serve.expert_layers import activated_experts as activated_experts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretrace.base import NS_PER_MS, WorkloadError
+from foretrace.base import NS_PER_MS, NoRoomError, WorkloadError
 from foretrace.cost import SubstitutionRule
 from foretrace.machine import Chip, Machine
 from foretrace.serve.engine import NO_LIMIT, Engine
@@ -349,7 +349,7 @@ def cache_blocks(
     if blocks <= 1:
         taken = (memory.weights + memory.activations + memory.context + held) / 2**30
         allowed = capacity * engine.gpu_memory_utilization / 2**30
-        raise WorkloadError(
+        raise NoRoomError(
             f"{model.name} leaves no room for a sequence: weights and the rest take "
             f"{taken:.1f} GiB of {allowed:.1f} GiB "
             "on each GPU; take more GPUs (tensor_parallel_size), or one with more memory"

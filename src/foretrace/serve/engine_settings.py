@@ -12,12 +12,14 @@ Source:
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from foretrace.base import Count, DescriptionKey, Positive, WorkloadError, read_value
 from foretrace.serve.engine import EXCHANGES, NCCL, Engine, by_memory
+from foretrace.workload import values_by_flag
 
 _MOST_OF_STEP = 2**20  # tokens or sequences that tables of steps have room for
 # Keywords that change nothing about time: names, seeds, logs, and what is stated elsewhere.
@@ -81,6 +83,51 @@ _KINDS: Mapping[str, Any] = {
     "quantization": str,
     "all2all_backend": str,
 }
+
+
+def engine_named(text: str) -> Engine:
+    """The engine of a file of vLLM's settings, of their JSON, or of its command line.
+
+    Args:
+        text: a path; a mapping; flags alone, or `vllm serve MODEL` before them.
+
+    Raises:
+        WorkloadError: as `read_engine`.
+    """
+    if text.lstrip().startswith("{"):
+        return engine_of(_parsed(text, "the engine's settings"))
+    if text.startswith(("-", "vllm serve ")) and not Path(text).is_file():
+        return engine_of(_of_command_line(text), "the engine's command line")
+    return read_engine(Path(text))
+
+
+def _of_command_line(text: str) -> dict[str, object]:
+    """Keywords as flags state them: `--no-X` is false, and mappings are JSON."""
+    try:
+        words = shlex.split(text)
+    except ValueError as err:
+        raise WorkloadError(f"cannot read {text!r} as an engine's command line: {err}") from err
+    words = words[2:] if words[:2] == ["vllm", "serve"] else words
+    model = words.pop(0) if words and not words[0].startswith("-") else None
+    long = (f"-{word}" if word.lstrip("-") in _SHORT and word[0] == "-" else word for word in words)
+    found: dict[str, object] = {} if model is None else {"model": model}
+    for name, value in values_by_flag(long).items():
+        is_off = name.startswith("no-") and value is True
+        is_mapping = isinstance(value, str) and value.startswith("{")
+        found[name.removeprefix("no-") if is_off else name] = (
+            False if is_off else _parsed(value, f"--{name}") if is_mapping else value
+        )
+    return found
+
+
+def _parsed(text: str, what: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise WorkloadError(f"cannot read {what} as JSON: {err}") from err
+    if not isinstance(found, dict):
+        raise WorkloadError(f"{what} is no mapping of vLLM's keywords")
+    return found
 
 
 def read_engine(path: Path) -> Engine:

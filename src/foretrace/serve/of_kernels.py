@@ -258,7 +258,7 @@ def _products(model: Transformer, tensor: int) -> dict[str, tuple[int, int]]:
         found["q_b_proj"] = (heads * attention.score_size, latent.query_rank or hidden)
     found["o_proj"] = (hidden, heads * attention.value_size)
     gates = 2 if model.feed_forward.is_gated else 1
-    if any(layer.is_dense for layer in model.layers):
+    if model.num_dense_layers:
         width = model.feed_forward.width // tensor
         found |= {"gate_up_proj": (gates * width, hidden), "down_proj": (hidden, width)}
     experts = model.experts
@@ -285,7 +285,7 @@ def _moved(model: Transformer, tensor: int) -> dict[str, int]:
         "final_layernorm": 3 * hidden,
     }
     gates = 2 if model.feed_forward.is_gated else 1
-    if any(layer.is_dense for layer in model.layers):
+    if model.num_dense_layers:
         found["act_fn"] = (gates + 1) * (model.feed_forward.width // tensor)
     if model.experts is not None and model.experts.num_shared:
         width = model.experts.num_shared * model.experts.shared_width // tensor
@@ -299,7 +299,7 @@ def _moved(model: Transformer, tensor: int) -> dict[str, int]:
 
 def _shares(model: Transformer) -> dict[str, float]:
     """Share of layers that have what others lack."""
-    dense = sum(layer.is_dense for layer in model.layers) / model.num_layers
+    dense = model.num_dense_layers / model.num_layers
     experts = sum(layer.has_experts for layer in model.layers) / model.num_layers
     shared = ("gate", "shared_gate_up_proj", "shared_down_proj", "shared_act_fn")
     return dict.fromkeys(("gate_up_proj", "down_proj", "act_fn"), dense) | dict.fromkeys(

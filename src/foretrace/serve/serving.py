@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -266,6 +266,23 @@ def latency_table(*named: tuple[str, LatencySpread]) -> Table:
     )
 
 
+_OVERLOADED = 0.1  # of all requests, those that wait when the last one comes
+
+
+def _overload(run: EngineRun) -> Iterator[str]:
+    """That requests come faster than they are served, where they do."""
+    came_ns = run.requests.arrival_ns
+    span_ns, count = int(came_ns.max() - came_ns.min()), len(run.requests)
+    waiting = int(np.count_nonzero(run.scheduled_ns > came_ns.max()))
+    if span_ns and waiting > _OVERLOADED * count:
+        comes, served = (count * NS_PER_S / ns for ns in (span_ns, int(run.last_ns.max())))
+        yield (
+            f"more requests come ({comes:.3g}/s) than are served ({served:.3g}/s): {waiting:,} of "
+            f"{count:,} wait when the last one comes, and latencies grow with the length of the "
+            "run; --slo with --rate finds how many GPUs are enough"
+        )
+
+
 def serving(
     run: EngineRun,
     fast: EngineRun,
@@ -332,7 +349,7 @@ def serving(
         met_share=share,
         goodput_per_s=None if share is None else share * len(requests) / seconds,
         dollars_per_million_tokens=dollars,
-        notes=notes,
+        notes=(*notes, *_overload(run)),
         over_time=_over_time(run),
         engine=engine,
         run=run,

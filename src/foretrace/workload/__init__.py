@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
     from foretrace.workload.blocks.recommender_networks import Networks as Networks
     from foretrace.workload.blocks.setting import Setting as Setting
+    from foretrace.workload.configurations.arguments import values_by_flag as values_by_flag
     from foretrace.workload.configurations.formats import CONFIG_FORMATS as CONFIG_FORMATS
     from foretrace.workload.configurations.formats import read_configuration as read_configuration
     from foretrace.workload.configurations.formats import together as together

@@ -6,10 +6,10 @@ import pytest
 
 from foretrace.workload.configurations.arguments import (
     arguments_of,
-    named,
     read_shell,
     repeated,
     scalar,
+    values_by_flag,
 )
 
 
@@ -84,7 +84,7 @@ def test_files_that_a_script_reads_are_named() -> None:
 
 
 def test_values() -> None:
-    assert named(["--a", "-1", "--b"]) == {"a": -1, "b": True}
+    assert values_by_flag(["--a", "-1", "--b"]) == {"a": -1, "b": True}
     assert [scalar(text) for text in ("3", "1e-3", "True", "x")] == [3, 1e-3, True, "x"]
 
 

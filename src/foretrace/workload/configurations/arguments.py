@@ -290,7 +290,7 @@ def arguments_of(text: str) -> Arguments:
     launcher, words = _passed(found)
     sourced = [words[-1] for words in found.started if words[0] in {".", "source"}]
     undecided = tuple(dict.fromkeys(found.undecided))
-    return Arguments(named(words), _num_ranks(launcher, found), undecided, tuple(sourced))
+    return Arguments(values_by_flag(words), _num_ranks(launcher, found), undecided, tuple(sourced))
 
 
 def _passed(found: ShellText) -> tuple[Sequence[str], Sequence[str]]:
@@ -318,7 +318,7 @@ def _script(words: Sequence[str]) -> int | None:
     return None
 
 
-def named(words: Iterable[str]) -> dict[str, object]:
+def values_by_flag(words: Iterable[str]) -> dict[str, object]:
     """Values by name: of a flag alone `True`, of several values a list; the last one counts."""
     found: dict[str, list[str]] = {}
     name = ""
@@ -350,7 +350,7 @@ def scalar(text: str) -> object:
 
 
 def _num_ranks(launcher: Sequence[str], found: ShellText) -> int | None:
-    ranks = named(launcher)
+    ranks = values_by_flag(launcher)
     sizes = [ranks.get(name) for name in ("nproc-per-node", "nnodes")]
     sizes = sizes if all(sizes) else [ranks.get(name) for name in ("num-gpus", "num-nodes")]
     if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):

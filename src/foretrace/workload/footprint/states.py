@@ -225,7 +225,7 @@ def dummy_gradient_bytes(model: Transformer, plan: Plan) -> int:
     number = format_bytes(plan.precision.activations)
     shapes = _mixer_shapes(model, plan)
     widths = []
-    if any(layer.is_dense for layer in model.layers):
+    if model.num_dense_layers:
         widths.append(model.feed_forward.width // plan.tensor)
     if model.experts is not None and any(layer.has_experts for layer in model.layers):
         experts = model.experts

@@ -274,6 +274,11 @@ class Transformer:
         """All layers from the first to the last; prediction modules are none of them."""
         return tuple(self._layer(index) for index in range(self.num_layers))
 
+    @cached_property
+    def num_dense_layers(self) -> int:
+        """Those with a feed-forward part that is no experts."""
+        return sum(layer.is_dense for layer in self.layers)
+
     def _layer(self, index: int) -> Layer:
         experts, reach, states = self.experts, self.reach, self.states
         has_experts = experts is not None and _has_experts(experts, index)

@@ -325,7 +325,7 @@ def _check(file: ModelFile, model: Transformer) -> None:
             f"layer {empty[0]} has neither attention nor states nor a feed-forward part: name it "
             "in the layers of one of them"
         )
-    num_dense = sum(layer.is_dense for layer in model.layers)
+    num_dense = model.num_dense_layers
     if num_dense and not model.feed_forward.width:
         raise file.refused(
             f"{num_dense} of {model.num_layers} layers have no experts, and [feed_forward] has no "

@@ -323,7 +323,7 @@ def width_problems(widths: Iterable[tuple[str, int, int | None, str]]) -> Iterat
 
 
 def _widths_of(plan: Plan, model: Transformer) -> Iterator[tuple[str, int, int | None, str]]:
-    if any(layer.is_dense for layer in model.layers):
+    if model.num_dense_layers:
         yield "tp", plan.tensor, model.feed_forward.width, "of the feed-forward part"
     experts = model.experts
     if experts is not None:
