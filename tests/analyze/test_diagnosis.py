@@ -7,7 +7,7 @@ from pathlib import Path
 
 import foretrace as ft
 from foretrace.analyze import Cause, Diagnosis, IdleCause, diagnosis
-from foretrace.analyze.diagnosis import ALL_RANKS
+from foretrace.analyze.loss_causes import ALL_RANKS
 from foretrace.graph import NodeKind
 from foretrace.simulate import simulate
 from tests.graph.recorded import recording_of

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from foretrace.analyze.critical_path import block_label as block_label
     from foretrace.analyze.critical_path import block_name as block_name
     from foretrace.analyze.critical_path import critical_path as critical_path
-    from foretrace.analyze.diagnosis import ALL_RANKS as ALL_RANKS
-    from foretrace.analyze.diagnosis import Cause as Cause
     from foretrace.analyze.diagnosis import Diagnosis as Diagnosis
     from foretrace.analyze.diagnosis import diagnosis as diagnosis
     from foretrace.analyze.effects import Effect as Effect
@@ -81,6 +79,8 @@ if TYPE_CHECKING:
     from foretrace.analyze.host_frames import FRAME_KINDS as FRAME_KINDS
     from foretrace.analyze.host_frames import HostFrames as HostFrames
     from foretrace.analyze.host_frames import host_frames as host_frames
+    from foretrace.analyze.host_stalls import StallKind as StallKind
+    from foretrace.analyze.host_stalls import stalls_among as stalls_among
     from foretrace.analyze.idle import UNRECORDED_RANK as UNRECORDED_RANK
     from foretrace.analyze.idle import IdleCause as IdleCause
     from foretrace.analyze.idle import IdleCauses as IdleCauses
@@ -96,6 +96,8 @@ if TYPE_CHECKING:
     from foretrace.analyze.labels import NodeLabels as NodeLabels
     from foretrace.analyze.labels import class_labels as class_labels
     from foretrace.analyze.levers import LeverKind as LeverKind
+    from foretrace.analyze.loss_causes import ALL_RANKS as ALL_RANKS
+    from foretrace.analyze.loss_causes import Cause as Cause
     from foretrace.analyze.memory import Holder as Holder
     from foretrace.analyze.memory import MemoryCurve as MemoryCurve
     from foretrace.analyze.memory import MemoryPlace as MemoryPlace
@@ -134,10 +136,8 @@ if TYPE_CHECKING:
     from foretrace.analyze.spans import mean_span as mean_span
     from foretrace.analyze.spans import step_span as step_span
     from foretrace.analyze.stalls import Stall as Stall
-    from foretrace.analyze.stalls import StallKind as StallKind
     from foretrace.analyze.stalls import Stalls as Stalls
     from foretrace.analyze.stalls import stalls as stalls
-    from foretrace.analyze.stalls import stalls_among as stalls_among
     from foretrace.analyze.steps import StepTable as StepTable
     from foretrace.analyze.steps import of_no_step_ns as of_no_step_ns
     from foretrace.analyze.steps import steps as steps

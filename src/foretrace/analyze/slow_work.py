@@ -14,8 +14,8 @@ from enum import StrEnum
 import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank, is_compute, participations
+from foretrace.analyze.host_stalls import StallKind, host_stalls
 from foretrace.analyze.intervals import Intervals
-from foretrace.analyze.stalls import StallKind, host_stalls
 from foretrace.analyze.usual import MIN_ALIKE, NodesByLane, middle_of, places_of
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import NO_STEP, NodeKind, Timeline

@@ -8,10 +8,10 @@ from enum import IntEnum
 import numpy as np
 
 from foretrace.analyze.activity import is_compute
+from foretrace.analyze.host_stalls import item_before_ns, loads_data
 from foretrace.analyze.idle._compiled import LAG, NOTHING_BEFORE, OWN, UNEXPLAINED
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.walks import WalkPieces
-from foretrace.analyze.stalls import item_before_ns, loads_data
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import HOST_KINDS, EdgeKind, ExecutionGraph, NodeKind, Timeline
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from foretrace.analyze.stalls import StallKind, host_stalls
+from foretrace.analyze.host_stalls import StallKind, host_stalls
 from foretrace.answer import duration_text
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
