@@ -302,7 +302,7 @@ def test_a_file_or_its_folder_is_read_and_named_after_the_folder(tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"model_type": "lama"}, r"model_type 'lama', where one of bamba, .*did you mean 'llama'"),
+        ({"model_type": "lama"}, r"model_type 'lama', where one of arcee, .*did you mean 'llama'"),
         ({}, "model_type None, where one of"),
         ({"model_type": ["llama"]}, r"model_type \['llama'\], where one of"),
         (

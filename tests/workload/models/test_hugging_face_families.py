@@ -220,6 +220,8 @@ def test_nemotron_3_has_experts_in_branches_of_their_own() -> None:
         ("bamba-9b", {"attn_layer_indices": [32]}, "names 32, and the last of 32 is 31"),
         ("bamba-9b", {"mamba_n_groups": 3}, "128 heads of .states. are no 3 groups"),
         ("bamba-9b", {"model_type": "jamba"}, "'mamba_d_state' cannot be described: it is the"),
+        ("qwen3-30b-a3b", {"model_type": "qwen3_next"}, "linear attention by the delta rule"),
+        ("ernie-4.5-21b-a3b", {"moe_layer_interval": 2}, "only the first layers can lack experts"),
         ("bamba-9b", {"model_type": "zamba2"}, "'hybrid_layer_ids' cannot be described"),
     ],
 )

@@ -141,6 +141,17 @@ def _qwen3_moe(config: HuggingFaceConfig) -> Tables:
     return {**_qwen3(config), "experts": _qwen_experts(config)}
 
 
+def _routed(config: HuggingFaceConfig, *, has_router_bias: bool) -> dict[str, object]:
+    return {
+        "count": config.count("n_routed_experts"),
+        "active": config.count("num_experts_per_tok"),
+        "width": config.count("moe_intermediate_size"),
+        "shared": config.count_or("n_shared_experts", 0),
+        "dense_first": config.count_or("first_k_dense_replace", 0),
+        "router_bias": has_router_bias,
+    }
+
+
 def _deepseek(config: HuggingFaceConfig, *, has_router_bias: bool) -> Tables:
     if config.count_or("moe_layer_freq", 1) != 1:
         config.refuse("moe_layer_freq", "only 1 can be described")
@@ -154,14 +165,7 @@ def _deepseek(config: HuggingFaceConfig, *, has_router_bias: bool) -> Tables:
         "query_rank": config.count_or("q_lora_rank", 0),
         "kv_heads": config.heads,
     }
-    tables["experts"] = {
-        "count": config.count("n_routed_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("moe_intermediate_size"),
-        "shared": config.count_or("n_shared_experts", 0),
-        "dense_first": config.count_or("first_k_dense_replace", 0),
-        "router_bias": has_router_bias,
-    }
+    tables["experts"] = _routed(config, has_router_bias=has_router_bias)
     return tables
 
 
@@ -301,20 +305,111 @@ def _glm4_moe(config: HuggingFaceConfig) -> Tables:
     tables = _glm(config)
     tables["shape"]["prediction_modules"] = config.count_or("num_nextn_predict_layers", 0)
     tables["attention"]["query_key_norm"] = config.flag("use_qk_norm", default=False)
-    tables["experts"] = {
-        "count": config.count("n_routed_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("moe_intermediate_size"),
-        "shared": config.count_or("n_shared_experts", 0),
-        "dense_first": config.count_or("first_k_dense_replace", 0),
-        "router_bias": True,
+    tables["experts"] = _routed(config, has_router_bias=True)
+    return tables
+
+
+def _minimax_m2(config: HuggingFaceConfig) -> Tables:
+    tables = _mixtral(config.over(sliding_window=None))
+    tables["attention"] |= {"query_key_norm": True, "norm_over_heads": True}
+    if config.has("rotary_dim"):
+        tables["attention"]["rotary_size"] = config.count("rotary_dim")
+    tables["experts"]["router_bias"] = True
+    return tables
+
+
+def _seed_oss(config: HuggingFaceConfig) -> Tables:
+    # SeedOssConfig has biases of queries, keys and values unless told otherwise, and this width.
+    tables = _llama(config.over(head_dim=128))
+    tables["attention"] |= {
+        "input_bias": config.flag("attention_bias", default=True),
+        "output_bias": config.flag("attention_out_bias", default=False),
     }
     return tables
 
 
+def _smollm3(config: HuggingFaceConfig) -> Tables:
+    # SmolLM3Config: embeddings are tied unless told otherwise.
+    return _llama(config.over(tie_word_embeddings=True))
+
+
+def _hunyuan(config: HuggingFaceConfig) -> Tables:
+    tables = _llama(config)
+    tables["attention"]["query_key_norm"] = True
+    return tables
+
+
+def _dots1(config: HuggingFaceConfig) -> Tables:
+    tables = _hunyuan(config)
+    config = config.over(sliding_window=4096, max_window_layers=62)
+    first = min(config.count("max_window_layers"), config.layers)
+    tables["attention"] |= _windows(config, list(range(first)))
+    return {**tables, "experts": _routed(config, has_router_bias=True)}
+
+
+def _ernie(config: HuggingFaceConfig) -> Tables:
+    # Ernie4_5Config: one flag for all biases, and embeddings are tied unless told otherwise.
+    has_bias = config.flag("use_bias", default=False)
+    tables = _llama(config.over(tie_word_embeddings=True, mlp_bias=has_bias))
+    tables["attention"] |= {"input_bias": has_bias, "output_bias": has_bias}
+    return tables
+
+
+def _ernie_moe(config: HuggingFaceConfig) -> Tables:
+    config = config.over(moe_layer_start_index=1, moe_layer_interval=1, moe_layer_end_index=-1)
+    last = (-1, config.layers - 1)
+    for key, usual in (("moe_layer_interval", (1,)), ("moe_layer_end_index", last)):
+        if config.values[key] not in usual:
+            config.refuse(key, "only the first layers can lack experts")
+    return {
+        **_ernie(config),
+        "experts": {
+            "count": config.count("moe_num_experts"),
+            "active": config.count("moe_k"),
+            "width": config.count("moe_intermediate_size"),
+            "shared": config.count_or("moe_num_shared_experts", 0),
+            "dense_first": config.count("moe_layer_start_index"),
+            "router_bias": True,
+        },
+    }
+
+
+def _arcee(config: HuggingFaceConfig) -> Tables:
+    tables = _llama(config)
+    tables["feed_forward"]["gated"] = False  # a square of what is positive
+    return tables
+
+
+def _starcoder2(config: HuggingFaceConfig) -> Tables:
+    # Starcoder2Config: biases, and tied embeddings, unless told otherwise.
+    has_bias = config.flag("use_bias", default=True)
+    tables = _arcee(config.over(tie_word_embeddings=True, mlp_bias=has_bias))
+    tables["shape"]["norm"] = "layer"
+    tables["attention"] |= {"input_bias": has_bias, "output_bias": has_bias}
+    tables["attention"] |= _windows(config, [])
+    return tables
+
+
+def _exaone4(config: HuggingFaceConfig) -> Tables:
+    tables = _hunyuan(config)
+    tables["shape"]["norm_place"] = "behind"
+    config = config.over(sliding_window_pattern=4)
+    if isinstance(pattern := config.values["sliding_window_pattern"], str):  # as in "LLLG"
+        every = len(pattern)
+    else:
+        every = config.count("sliding_window_pattern", low=1)
+    tables["attention"] |= _windows(config, _every(config, every))
+    return tables
+
+
 FAMILIES: dict[str, Reader] = {
+    "arcee": _arcee,
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
+    "dots1": _dots1,
+    "ernie4_5": _ernie,
+    "ernie4_5_moe": _ernie_moe,
+    "exaone4": _exaone4,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
@@ -322,9 +417,12 @@ FAMILIES: dict[str, Reader] = {
     "glm4": _glm4,
     "glm4_moe": _glm4_moe,
     "gpt_oss": _gpt_oss,
+    "granite": _llama,
+    "hunyuan_v1_dense": _hunyuan,
     "kimi_k2": _deepseek_v3,
     "llama": _llama,
     "llama4_text": _llama4,
+    "minimax_m2": _minimax_m2,
     "ministral": _mistral,
     "mistral": _mistral,
     "mixtral": _mixtral,
@@ -336,4 +434,7 @@ FAMILIES: dict[str, Reader] = {
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
+    "seed_oss": _seed_oss,
+    "smollm3": _smollm3,
+    "starcoder2": _starcoder2,
 }
