@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import Interval as Interval
     from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
     from foretrace.estimate.step_time import UnitRun as UnitRun
+    from foretrace.estimate.step_time import UnitTiming as UnitTiming
     from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import run_units as run_units
     from foretrace.estimate.step_time import simulated_step as simulated_step

@@ -20,12 +20,14 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import Plain
-from foretrace.base import Int64s, MachineError
+from foretrace.base import Float64s, Int32s, Int64s, MachineError
 from foretrace.cost import (
+    NO_TEXT,
     CollectiveRequests,
     CostModel,
     Costs,
     Inflation,
+    KernelRequests,
     Source,
     graph_costs,
     inflated,
@@ -41,6 +43,7 @@ from foretrace.software import Knowledge
 from foretrace.workload import (
     ExchangeKind,
     Fragments,
+    Kernel,
     KeptSchedules,
     LaidOut,
     Model,
@@ -140,17 +143,22 @@ def known_costs(graph: ExecutionGraph, model: CostModel) -> Costs:
         MachineError: for a collective, a product or attention that the model does not know.
     """
     costs = graph_costs(graph, model)
-    for at in np.unique(graph.operator[costs.source == Source.UNKNOWN]).tolist():
-        name = graph.names[at] if at >= 0 else ""
+    _refuse_free(costs, graph.operator, graph.names)
+    return costs
+
+
+def _refuse_free(costs: Costs, operator: Int32s, names: tuple[str, ...]) -> None:
+    """Refuse costs in which arithmetic that matters is free; `operator` is a place in `names`."""
+    for at in np.unique(operator[costs.source == Source.UNKNOWN]).tolist():
+        name = names[at] if at >= 0 else ""
         if operator_class("", name) in _NEVER_FREE:
-            asked = np.unique(costs.family[graph.operator == at]).tolist()
+            asked = np.unique(costs.family[operator == at]).tolist()
             families = ", ".join(costs.families[one] for one in asked)
             raise MachineError(
                 f"no cost model knows the time of {name!r} ({families}) on this chip, and without "
                 "it a step means nothing: choose another number format, or measure the chip with "
                 "`foretrace measure`"
             )
-    return costs
 
 
 @dataclass(frozen=True)
@@ -320,9 +328,22 @@ class UnitTiming:
     costs: CostModel
     inflation: Inflation | None  # how much slower kernels are beside communication; `None`: not
 
-    def segments(self, fragments: Fragments) -> SegmentTimes:
-        """How long each segment of some stretches takes."""
-        return segment_times(fragments, self.costs, self.inflation)
+    def kernels(self, kernels: Sequence[Kernel]) -> tuple[Int64s, Float64s]:
+        """How long each takes alone, int64[kernels], and what part of that communication adds."""
+        (operator, operators), (signature, signatures) = (
+            _positions([one.operator for one in kernels]),
+            _positions([one.signature for one in kernels]),
+        )
+        unnamed = np.full(len(kernels), NO_TEXT, np.int32)
+        costs = self.costs.kernel_costs(
+            KernelRequests(operator, signature, unnamed, operators, signatures, kernels=())
+        )
+        _refuse_free(costs, operator, operators)
+        slower = np.zeros(len(kernels))
+        if self.inflation is not None:
+            classes = (str(operator_class(one.label, one.operator)) for one in kernels)
+            slower[:] = [self.inflation.factor(each) - 1 for each in classes]
+        return costs.duration_ns, slower
 
     def exchanges_ns(self, exchange: ExchangeKind, groups: Sequence[tuple[int, ...]]) -> Int64s:
         """How long an exchange takes each of some groups of ranks; int64[groups]."""
@@ -332,6 +353,12 @@ class UnitTiming:
         names = (exchange.name,), (exchange.dtype,), tuple(groups)
         requests = CollectiveRequests(alike, num_bytes, alike, rows, *names)
         return self.costs.collective_costs(requests).duration_ns
+
+
+def _positions(texts: Sequence[str]) -> tuple[Int32s, tuple[str, ...]]:
+    """Places among the distinct texts, and these; NO_TEXT for none."""
+    place = {text: at for at, text in enumerate(dict.fromkeys(text for text in texts if text))}
+    return np.array([place.get(text, NO_TEXT) for text in texts], np.int32), tuple(place)
 
 
 def unit_programs(

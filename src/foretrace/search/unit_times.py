@@ -14,19 +14,19 @@ from itertools import pairwise
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.cost import CostModel, Inflation, graph_costs, inflated
-from foretrace.simulate import simulate
+from foretrace.cost import CostModel, Inflation
+from foretrace.estimate import UnitTiming
 from foretrace.workload import (
     Axis,
-    Fragments,
+    KernelTimes,
     ModelBlocks,
     Pass,
-    Passes,
     Plan,
+    RunTimes,
+    Tables,
     Transformer,
     blocks_of_model,
     kinds_of_passes,
-    pass_fragments,
     plan_of_blocks,
 )
 
@@ -59,46 +59,45 @@ class MicrobatchWork:
         return np.ascontiguousarray(np.moveaxis(found, 0, 2))
 
 
-@dataclass(frozen=True, eq=False)
 class _Samples:
-    """Runs of layers that every chunk is made of, each a stage of a small model."""
+    """Runs of layers that every chunk is made of: the first, kinds, pairs of kinds, the last."""
 
-    blocks: ModelBlocks
-    plan: Plan
-    runs: tuple[tuple[Passes, ...], ...]  # the first layer, kinds, pairs of kinds, the last layer
-
-    @classmethod
-    def of(cls, model: Transformer, plan: Plan) -> _Samples:
+    def __init__(self, model: Transformer, plan: Plan, kernels: KernelTimes) -> None:
         """Those of a model, whose ranks do what they do under a plan of one stage."""
-        blocks = blocks_of_model(model, plan)
-        layers = blocks.layers
+        self._blocks = blocks_of_model(model, plan)
+        self._times = RunTimes(plan, kernels)
+        layers = self._blocks.layers
         kinds = {id(layer): (layer,) for layer in layers}
         pairs = {(id(one), id(other)): (one, other) for one, other in pairwise(layers)}
-        runs = (layers[:1], *kinds.values(), *pairs.values(), layers[-1:])
-        split = tuple(len(run) for run in runs)
-        return cls(blocks, replace(plan, pipeline=len(runs), layers_of_chunk=split), runs)
+        self._runs = (*kinds.values(), *pairs.values())
 
-    def fragments(self, kinds: Sequence[Pass]) -> Fragments:
-        """Passes of all runs, the first behind the embedding, the last before the head."""
-        layers = tuple(layer for run in self.runs for layer in run)
-        return pass_fragments(replace(self.blocks, layers=layers), self.plan, kinds)
+    def times_ns(self, kinds: Sequence[Pass]) -> Int64s:
+        """Of the first layer behind the embedding, all runs, and the last layer before the head.
 
-    def work(self, times: Int64s) -> MicrobatchWork:
-        """What a rank does, from times of all runs; int64[runs, 3, kinds of passes]."""
-        layers = self.blocks.layers
-        of_run = {tuple(map(id, run)): ns for run, ns in zip(self.runs, times, strict=True)}
-        of_run |= {
-            tuple(map(id, run)): ns for run, ns in zip(self.runs[1:-1], times[1:-1], strict=True)
-        }
-        names = [id(layer) for layer in layers]
+        int64[runs, 3, kinds of passes].
+        """
+        blocks = self._blocks
+        first = *(() if blocks.embedding is None else (blocks.embedding,)), blocks.layers[0]
+        last = blocks.layers[-1], *(() if blocks.head is None else (blocks.head,))
+        found = np.zeros((len(self._runs) + 2, 3, len(Pass)), np.int64)
+        for at, run in enumerate((first, *self._runs, last)):
+            for kind in kinds:
+                found[at, :, kind] = self._times.pass_ns(run, kind)
+        return found
+
+    def work(self, times_ns: Int64s) -> MicrobatchWork:
+        """What a rank does, from times of all runs."""
+        names = [id(layer) for layer in self._blocks.layers]
+        runs = [tuple(map(id, run)) for run in self._runs]
+        of_run = dict(zip(runs, times_ns[1:-1], strict=True))
         layer_ns = np.stack([of_run[name,] for name in names])
         more_ns = [of_run[pair] - of_run[pair[:1]] for pair in pairwise(names)]
         return MicrobatchWork(
-            self.blocks,
+            self._blocks,
             layer_ns,
-            behind_ns=np.cumsum([np.zeros_like(times[0]), *more_ns], axis=0),
-            embedding_ns=times[0] - layer_ns[0],
-            head_ns=times[-1] - layer_ns[-1],
+            behind_ns=np.cumsum([np.zeros_like(times_ns[0]), *more_ns], axis=0),
+            embedding_ns=times_ns[0] - layer_ns[0],
+            head_ns=times_ns[-1] - layer_ns[-1],
         )
 
 
@@ -107,7 +106,8 @@ class UnitClock:
 
     def __init__(self, model: Transformer, costs: CostModel, inflation: Inflation) -> None:
         """Time nothing yet."""
-        self._model, self._costs, self._inflation = model, costs, inflation
+        self._model = model
+        self._kernels = KernelTimes(UnitTiming(costs, inflation), Tables())
         self._samples: dict[Plan, _Samples] = {}
         self._times: dict[tuple[Plan, tuple[Pass, ...]], Int64s] = {}
         self._works: dict[tuple[Plan, bool], MicrobatchWork] = {}
@@ -124,7 +124,7 @@ class UnitClock:
         found = self._works.get((key, is_split))
         if found is None:
             if key not in self._samples:
-                self._samples[key] = _Samples.of(self._model, key)
+                self._samples[key] = _Samples(self._model, key, self._kernels)
             times = self._timed_ns(key, _WHOLE)
             if is_split:
                 times = times + self._timed_ns(key, _SPLIT)
@@ -132,30 +132,10 @@ class UnitClock:
         return found
 
     def _timed_ns(self, key: Plan, kinds: tuple[Pass, ...]) -> Int64s:
-        """Times of some passes of all runs; int64[runs, 3, kinds of passes]."""
-        known = self._times.get((key, kinds))
-        if known is not None:
-            return known
-        samples = self._samples[key]
-        fragments = samples.fragments(kinds)
-        timeline = simulate(fragments.graph, fragments.at_once(self._ns(fragments, samples.plan)))
-        lengths_ns = fragments.stretch_lengths_ns(timeline)
-        lengths = np.stack([*lengths_ns, fragments.stretch_host_ns])
-        found = np.zeros((len(samples.runs), 3, len(Pass)), np.int64)
-        found[:, :, kinds] = lengths.reshape(3, len(samples.runs), len(kinds)).swapaxes(0, 1)
-        self._times[key, kinds] = found
-        return found
-
-    def _ns(self, fragments: Fragments, plan: Plan) -> Int64s:
-        """Duration of every node, slowed by communication of its own unit; int64[nodes].
-
-        All stages stand where the first one does, so that a small machine has room for them.
-        """
-        graph = fragments.graph
-        places = np.arange(plan.num_ranks) % (plan.num_ranks // plan.pipeline)
-        alone_ns = graph_costs(graph, self._costs, place_by_rank=places).duration_ns
-        alone = simulate(graph, fragments.at_once(alone_ns))
-        return inflated(alone, alone_ns, self._inflation)
+        """Times of some passes of all runs."""
+        if (key, kinds) not in self._times:
+            self._times[key, kinds] = self._samples[key].times_ns(kinds)
+        return self._times[key, kinds]
 
 
 def _alike(plan: Plan) -> Plan:
@@ -168,6 +148,6 @@ def _alike(plan: Plan) -> Plan:
         reshard_after_forward=True,
         # What runs beside experts' exchanges is slowed by those of another pass, if at all.
         overlap=replace(known.overlap, expert=False),
-        # Stages stand behind one another, and parts that are timed are stages.
+        # Ranks of a stage stand beside one another, as those of the only one do.
         order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
     )

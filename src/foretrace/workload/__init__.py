@@ -84,12 +84,15 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.layout import is_uneven as is_uneven
     from foretrace.workload.layout.layout import layout as layout
     from foretrace.workload.layout.layout import recommender_layout as recommender_layout
-    from foretrace.workload.layout.piece_program import SegmentTimes as SegmentTimes
+    from foretrace.workload.layout.part_times import Kernel as Kernel
+    from foretrace.workload.layout.part_times import KernelTimes as KernelTimes
+    from foretrace.workload.layout.part_times import SegmentTimes as SegmentTimes
+    from foretrace.workload.layout.run_times import RunTimes as RunTimes
     from foretrace.workload.layout.tables import ExchangeKind as ExchangeKind
+    from foretrace.workload.layout.tables import Tables as Tables
     from foretrace.workload.layout.unfolded import alike_groups as alike_groups
     from foretrace.workload.layout.unit_grain import Fragments as Fragments
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
-    from foretrace.workload.layout.unit_grain import pass_fragments as pass_fragments
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
     from foretrace.workload.layout.unit_program import UnitPrograms as UnitPrograms
     from foretrace.workload.layout.units import block_of as block_of

@@ -8,6 +8,7 @@ and ends the step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,7 @@ from foretrace.workload.arrange.arrange import (
 )
 from foretrace.workload.layout.drafted import Drafted, RankTable, meetings_of_step, parties_of
 from foretrace.workload.layout.launch import Launch
-from foretrace.workload.layout.tables import NUM_STREAMS, SENDS, Tables
+from foretrace.workload.layout.tables import NOTHING, NUM_STREAMS, SENDS, Tables
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.schedule import Schedule
 
@@ -218,13 +219,13 @@ def _columns(
     return columns
 
 
-def host_ns_of(items: Drafted, launch: Launch) -> Int64s:
-    """Host time of every launch by the stated rule; int64[items]."""
+def host_ns_of(columns: Mapping[str, Int64s], launch: Launch) -> Int64s:
+    """Host time of every launch by the stated rule, int64[items]; columns are as a template's."""
     by_phase = np.full(len(Phase), launch.forward_ns, np.int64)
     by_phase[Phase.BACKWARD] = launch.backward_ns
     by_phase[Phase.OPTIMIZER] = launch.optimizer_ns
-    own_ns = by_phase[items.columns["phase"]]
-    return np.where(items.is_exchange, launch.exchange_ns, own_ns)
+    own_ns = by_phase[columns["phase"]]
+    return np.where(columns["exchange"] != NOTHING, launch.exchange_ns, own_ns)
 
 
 def _edges(items: Drafted, nodes: _Nodes) -> Edges:

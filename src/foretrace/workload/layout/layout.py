@@ -76,7 +76,7 @@ def layout(
     step = written(blocks, plan, schedule, optimizer=optimizer, num_replicas=num_replicas)
     launch = launch or launch_named(plan.implementation.launch)
     items = drafted(step.pieces)
-    graph = graph_of_step(step, items, launch, host_ns_of(items, launch)).graph
+    graph = graph_of_step(step, items, launch, host_ns_of(items.columns, launch)).graph
     keeps_one = folded and num_replicas is None
     graph = graph if keeps_one else unfolded(graph, step.ranks)
     return LaidOut(graph, plan, step.schedule, step.roles(is_one=keeps_one), is_folded=folded)

@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache, partial
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, GraphError, Int64s, row_starts
-from foretrace.graph import weight_layers
+from foretrace.base import GraphError, Int64s, row_starts
 from foretrace.workload.layout._compiled import Job, lanes, run_step
+from foretrace.workload.layout.part_times import SegmentTimes, Stretch
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,
     NUM_STREAMS,
     STREAM_OF_GROUP,
-    ExchangeKind,
-    stream_weights,
+    stream_layers,
 )
-from foretrace.workload.layout.template import Coarse, Template, without_kept
-from foretrace.workload.layout.unit_grain import Fragments
+from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.units import UnitTemplate
 from foretrace.workload.plan.plan import Channels, Group
 
@@ -51,26 +48,6 @@ class Wait(IntEnum):
     BARRIER = 6  # all communication before the piece
 
 
-@dataclass(frozen=True)
-class SegmentTimes:
-    """How long segments take, one by one; int64[segments] each."""
-
-    lengths_ns: Int64s  # that each holds the compute stream
-    leads_ns: Int64s  # of the host before it can begin
-    host_ns: Int64s  # of all its launches
-    more_ns: Int64s  # that it takes longer with communication beside it all the time
-
-
-class Timing(Protocol):
-    """What says how long things take."""
-
-    def segments(self, fragments: Fragments) -> SegmentTimes:
-        """How long each segment of some stretches takes."""
-
-    def exchanges_ns(self, exchange: ExchangeKind, groups: Sequence[tuple[int, ...]]) -> Int64s:
-        """How long an exchange takes each of some groups of ranks; int64[groups]."""
-
-
 @dataclass(frozen=True, eq=False)
 class PieceProgram:
     """What is known of a piece before it is timed."""
@@ -81,30 +58,29 @@ class PieceProgram:
     exits: tuple[tuple[int, ...], ...]  # by member
     loose: tuple[int, ...]
     uses: tuple[int, ...]  # operators behind which gathered parameters are free, in order
-    inner: tuple[int, ...]  # numbers of exchanges that segments are made of
+    stretch: Stretch | None  # what its segments are made of; `None`: it has no operators
     times: dict[tuple[int, ...], Int64s] = field(default_factory=dict)  # by those of `inner`
 
     @property
-    def has_operators(self) -> bool:
-        """Whether anything is on the compute stream."""
-        return bool((self.items[:, 0] == COMPUTE).any())
+    def inner(self) -> tuple[int, ...]:
+        """Numbers of exchanges that segments are made of."""
+        return () if self.stretch is None else self.stretch.exchanges
 
-    def timed(self, times: SegmentTimes | None, chosen: slice, exchange_ns: int) -> Int64s:
+    def timed(self, times: SegmentTimes | None, exchange_ns: int) -> Int64s:
         """Times of all items: length, host before and behind, longer beside; int64[items, 4]."""
         found = np.zeros((len(self.items), 4), np.int64)
         found[:, 1] = exchange_ns
         if times is None:
             return found
         own = self.items[:, 0] == COMPUTE
-        lead_ns = times.leads_ns[chosen]
-        columns = times.lengths_ns[chosen], lead_ns, times.host_ns[chosen] - lead_ns
-        found[own] = np.stack([*columns, times.more_ns[chosen]], axis=1)
+        columns = times.lengths_ns, times.leads_ns, times.host_ns - times.leads_ns, times.more_ns
+        found[own] = np.stack(columns, axis=1)
         return found
 
 
 def unit_program(
     units: Sequence[UnitTemplate],
-    coarse: Coarse | None,
+    stretch: Stretch | None,
     *,
     ahead: int,
     held_by: Sequence[tuple[tuple[int, ...], ...]] = ((), ()),
@@ -113,7 +89,7 @@ def unit_program(
 
     Args:
         units: members; all have the same template.
-        coarse: the template's origin; `None`: it has no operators.
+        stretch: what the template's segments are made of; `None`: it has no operators.
         ahead: parts that may be gathered before one is free.
         held_by: by member, by part, items of what gathers the chunk.
     """
@@ -138,10 +114,12 @@ def unit_program(
             free = uses[at - ahead][1]
             rows += [(item, Wait.INSIDE, free, 0) for item in gathers if free < item]
     loose = tuple(item for unit in units for item in unit.loose)
-    return _program(template, rows, coarse, loose, tuple(operator for _, operator in uses))
+    return _program(template, rows, stretch, loose, tuple(operator for _, operator in uses))
 
 
-def closing_program(template: Template, coarse: Coarse | None, *, is_barrier: bool) -> PieceProgram:
+def closing_program(
+    template: Template, stretch: Stretch | None, *, is_barrier: bool
+) -> PieceProgram:
     """What follows a stage's units, one stretch behind the other."""
     rows = [(item, Wait.INSIDE, number, 0) for number, item in _edges(template)]
     stream = template.columns["stream"]
@@ -150,7 +128,7 @@ def closing_program(template: Template, coarse: Coarse | None, *, is_barrier: bo
         rows += [(entry, Wait.BARRIER, 0, 0)] if is_barrier else []
     if template.first_operator >= 0:
         rows.append((template.first_operator, Wait.HELD, 0, 0))
-    return _program(template, rows, coarse)
+    return _program(template, rows, stretch)
 
 
 def gathering_program(template: Template, *, is_behind: bool) -> PieceProgram:
@@ -166,19 +144,15 @@ def _edges(template: Template) -> Iterable[tuple[int, int]]:
 def _program(
     template: Template,
     rows: Sequence[tuple[int, int, int, int]],
-    coarse: Coarse | None,
+    stretch: Stretch | None,
     loose: tuple[int, ...] = (),
     uses: tuple[int, ...] = (),
 ) -> PieceProgram:
     stream, exchange = template.columns["stream"], template.columns["exchange"]
     joins = np.array([JOINS.get(one, 0) for one in stream.tolist()], np.int64)
-    inner: tuple[int, ...] = ()
-    if coarse is not None:
-        kinds = without_kept(coarse)[0].columns["exchange"]
-        inner = tuple(np.unique(kinds[kinds != NOTHING]).tolist())
     waits = np.array(sorted(rows), np.int64).reshape(-1, 4)
     items = np.stack([stream, exchange, joins], axis=1)
-    return PieceProgram(items, waits, template.exits, loose, uses, inner)
+    return PieceProgram(items, waits, template.exits, loose, uses, stretch)
 
 
 def joined_programs(
@@ -208,7 +182,7 @@ def joined_programs(
     ):
         lists.append(np.cumsum([0, *map(len, found)]))
         lists.append(np.array([item for own in found for item in own], np.int64))
-    has_operators = np.array([one.has_operators for one in programs], np.int64)
+    has_operators = np.array([one.stretch is not None for one in programs], np.int64)
     return columns, (
         *(begin, columns, wait_begin, waits[:, 1:].copy(), lists[0], lists[1]),
         *(*lists[2:], has_operators),
@@ -243,14 +217,7 @@ def run_programs(job: Job, closings: tuple[Int64s, Int64s], channels: Channels) 
     )
     spans = room(num_spans), room((num_spans, 3))
     share = np.empty((2, num_spans))
-    step_ns = run_step(job, closings, lane_begin, spans, state, known, *_layers(channels), share)
+    step_ns = run_step(job, closings, lane_begin, spans, state, known, *stream_layers(channels), share)
     if step_ns < 0:
         raise GraphError("what follows the units of a step waits for ever")
     return int(step_ns)
-
-
-@cache
-def _layers(channels: Channels) -> tuple[Float64s, Bools]:
-    """`weight_layers` of streams, as columns."""
-    more, counts = zip(*weight_layers(stream_weights(channels)), strict=True)
-    return np.array(more), np.array(counts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from foretrace.base import USUAL_CHANNELS, Float64s
-from foretrace.graph import NamePool
+from foretrace.base import USUAL_CHANNELS, Bools, Float64s
+from foretrace.graph import NamePool, weight_layers
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Channels, Group
@@ -31,6 +32,13 @@ def stream_weights(channels: Channels) -> Float64s:
     groups = (group_of_stream(stream) for stream in range(1, NUM_STREAMS))
     taken = [channels.of(group) or USUAL_CHANNELS for group in groups]
     return np.array([USUAL_CHANNELS, *taken]) / USUAL_CHANNELS
+
+
+@cache
+def stream_layers(channels: Channels) -> tuple[Float64s, Bools]:
+    """`weight_layers` of streams, as columns."""
+    more, counts = zip(*weight_layers(stream_weights(channels)), strict=True)
+    return np.array(more), np.array(counts)
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,7 @@ def _turns(template: Template) -> NDArray[np.float64]:
 
 # Ranks of these share a stage and a unit's work.
 _WITHIN = (Group.TENSOR, Group.CONTEXT, Group.EXPERT, Group.EXPERT_TENSOR)
-_MERGED_STREAMS = tuple(STREAM_OF_GROUP[group] for group in _WITHIN)
+MERGED_STREAMS = tuple(STREAM_OF_GROUP[group] for group in _WITHIN)
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def coarsened(fine: Template, tables: Tables, *, cuts: Iterable[int] = ()) -> Co
 
 
 def _kept(fine: Template, stream: Int64s) -> Bools:
-    is_kept = ~np.isin(stream, (COMPUTE, *_MERGED_STREAMS))
+    is_kept = ~np.isin(stream, (COMPUTE, *MERGED_STREAMS))
     ends = [one for own in (*fine.entries, *fine.exits) for one in own]
     is_kept[ends] = True
     found: Bools = is_kept & (stream != COMPUTE)

@@ -60,34 +60,6 @@ class Fragments:
         held_ns[np.unique(self.launch_node)] += int(duration_ns.sum())
         return held_ns
 
-    def stretch_lengths_ns(self, timeline: Timeline) -> tuple[Int64s, Int64s]:
-        """How long each stretch holds the compute stream, and its operators do by themselves.
-
-        int64[stretches] each; a stage's stand in the order in which it comes to them first.
-
-        Args:
-            timeline: simulated, with a host that takes no time.
-        """
-        first = np.flatnonzero(self.is_first)
-        begin, end = self.first_node[first], self.last_node[np.append(first[1:], len(self.row)) - 1]
-        own_ns = timeline.end_ns - timeline.start_ns
-        found = [
-            int(own_ns[one : other + 1][self.graph.lane[one : other + 1] == lane].sum())
-            for one, other, lane in zip(begin, end, self.graph.lane[begin], strict=True)
-        ]
-        return timeline.end_ns[end] - timeline.start_ns[begin], np.array(found, np.int64)
-
-    @property
-    def stretch_host_ns(self) -> Int64s:
-        """Host time of all launches of every stretch; int64[stretches]."""
-        found: Int64s = np.add.reduceat(self.host_ns, np.flatnonzero(self.is_first))
-        return found
-
-    @property
-    def stage_of_stretch(self) -> Int64s:
-        """int64[stretches]."""
-        return self.stage[self.is_first]
-
     def lengths_ns(self, timeline: Timeline) -> Int64s:
         """How long each segment holds the compute stream; int64[segments], 1 at least.
 
@@ -148,7 +120,7 @@ class UnitLayout:
         place[fragments.row] = np.arange(len(fragments.row))
         segment = place[items.row]
         is_segment = segment != NOTHING
-        lead_ns = host_ns_of(items, self._launch)
+        lead_ns = host_ns_of(items.columns, self._launch)
         rest_ns = np.zeros(len(items), np.int64)
         own = segment[is_segment]
         items.columns["measured_ns"][is_segment] = lengths_ns[own]
@@ -188,31 +160,6 @@ def unit_layout(
     step = written(blocks, plan, schedule, optimizer=optimizer, is_coarse=True)
     launch = launch or launch_named(plan.implementation.launch)
     return UnitLayout(_fragments(step, launch), step, launch)
-
-
-def pass_fragments(blocks: ModelBlocks, plan: Plan, kinds: Sequence[Pass]) -> Fragments:
-    """Passes of every stage's only chunk, without what ranks with the same parameters exchange.
-
-    Args:
-        blocks: as in `layout`.
-        plan: so too, of one chunk a stage.
-        kinds: passes, in which order; of each stage's those with an operator.
-    """
-    schedule, tables = schedule_of(plan), Tables()
-    templates = UnitTemplates(plan, tables, is_coarse=True)
-    stretches = []
-    for stage, chunk in enumerate(chunks_of(blocks, plan, schedule)):
-        for kind in kinds:
-            unit = templates.unit(chunk, kind, is_gathering=False, is_reducing=False)
-            coarse = templates.coarse[id(unit.template)]
-            if coarse.is_segment.any():
-                stretches.append((stage, coarse, 0))
-    ranks = RankTable(plan)
-
-    def step_of(pieces: SortedPieces) -> WrittenStep:
-        return WrittenStep(plan, schedule, tables, templates, pieces, ranks)
-
-    return fragments_of(stretches, step_of, launch_named(plan.implementation.launch))
 
 
 @dataclass(frozen=True)
@@ -274,7 +221,7 @@ def fragments_of(
     sorted_pieces = pieces.sorted()
     begin = np.cumsum([0, *(len(one.fine) for one in own)])
     items = _apart(drafted(sorted_pieces), own, begin)
-    launch_ns = host_ns_of(items, launch)
+    launch_ns = host_ns_of(items.columns, launch)
     folded = graph_of_step(step_of(sorted_pieces), items, launch, launch_ns)
     size = [len(one.place) for one in own]
 

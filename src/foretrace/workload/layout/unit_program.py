@@ -21,10 +21,9 @@ from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
 from foretrace.workload.layout.closing import Closings, has_table
 from foretrace.workload.layout.drafted import RankTable
 from foretrace.workload.layout.launch import launch_named
-from foretrace.workload.layout.layout import WrittenStep
+from foretrace.workload.layout.part_times import KernelTimes, PartTimes, Stretch, Timing
 from foretrace.workload.layout.piece_program import (
     PieceProgram,
-    Timing,
     closing_program,
     gathering_program,
     joined_programs,
@@ -34,9 +33,8 @@ from foretrace.workload.layout.piece_program import (
 from foretrace.workload.layout.sharded import GatheredChunks
 from foretrace.workload.layout.stage_units import Transfers
 from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
-from foretrace.workload.layout.template import Coarse, Template
+from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.unit_columns import ScheduleColumns, reducing_units
-from foretrace.workload.layout.unit_grain import fragments_of
 from foretrace.workload.layout.units import (
     Chunk,
     KnownTemplates,
@@ -53,7 +51,7 @@ from foretrace.workload.schedule.schedule import Pass, Schedule
 _MOST_SETTINGS = 1_000  # whose programs are kept
 _GONE = -1
 _LAGS = EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.WAKE
-Made = Callable[[], list[tuple[PieceProgram, Coarse | None]]]
+Made = Callable[[], list[PieceProgram]]
 
 
 @dataclass(eq=False)
@@ -61,6 +59,7 @@ class _Work:
     """Blocks of plans that share them, and what was made of these."""
 
     blocks: ModelBlocks
+    times: PartTimes
     templates: KnownTemplates = field(default_factory=KnownTemplates)
     # By layers and routes: chunks, and a number for the content of each.
     chunks: dict[object, tuple[tuple[Chunk, ...], list[int]]] = field(default_factory=dict)
@@ -139,6 +138,7 @@ class UnitPrograms:
         """
         self._model, self.timing, self._schedules = model, timing, schedules
         self.tables = Tables()
+        self._kernels = KernelTimes(timing, self.tables)
         self._works: dict[Plan, _Work] = {}
         self._scheduled: dict[int, _Scheduled] = {}
         self._settings: dict[Plan, dict[object, list[PieceProgram]]] = {}
@@ -160,7 +160,8 @@ class UnitPrograms:
         """Blocks of a plan."""
         key = plan_of_blocks(plan)
         if key not in self._works:
-            self._works[key] = _Work(blocks_of_model(self._model, key))
+            blocks = blocks_of_model(self._model, key)
+            self._works[key] = _Work(blocks, PartTimes(key, self._kernels))
         return self._works[key]
 
     def scheduled(self, plan: Plan) -> _Scheduled:
@@ -242,12 +243,10 @@ class _Step:
         is_gathered = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
         self._is_ahead = is_gathered and plan.overlap.parameters
         self._is_behind = is_gathered and not plan.overlap.parameters
-        # Distinct programs, the first stage that runs each, and what makes it.
+        # Distinct programs, and the first stage that runs each.
         self._numbers: dict[int, int] = {}
         self._programs: list[PieceProgram] = []
         self._stages: list[int] = []
-        self._made: list[tuple[Made, int]] = []
-        self._coarse: dict[int, Coarse | None] = {}
 
     @cached_property
     def _templates(self) -> UnitTemplates:
@@ -275,16 +274,13 @@ class _Step:
         among = self._work.programs if is_plain else self._known
         known = among.get(key)
         if known is None:
-            made = make()
-            known = among[key] = [program for program, _ in made]
-            self._coarse |= {id(program): coarse for program, coarse in made}
+            known = among[key] = make()
         found = []
-        for at, program in enumerate(known):
+        for program in known:
             number = self._numbers.setdefault(id(program), len(self._programs))
             if number == len(self._programs):
                 self._programs.append(program)
                 self._stages.append(stage)
-                self._made.append((make, at))
             self._stages[number] = min(self._stages[number], stage)
             found.append(number)
         return found
@@ -327,7 +323,7 @@ class _Step:
         """Whether a unit exchanges no parameters and no gradients."""
         return not self._gathers and not code & 2 and not self._is_held(code)
 
-    def _unit_programs(self, codes: Sequence[int]) -> list[tuple[PieceProgram, Coarse | None]]:
+    def _unit_programs(self, codes: Sequence[int]) -> list[PieceProgram]:
         units = [self._unit(code) for code in codes]
         held_by = [
             self._gathered.of(self._chunks[code >> 4]).held_by if self._is_held(code) else ()
@@ -335,9 +331,9 @@ class _Step:
         ]
         if len(units) > 1:
             units = list(self._templates.pair(*units))
-        coarse = self._coarse_of(units[0].template)
+        stretch = self._stretch(units[0].template)
         ahead = (self._plan.prefetch if self._plan.overlap.parameters else 0) + 1
-        return [(unit_program(units, coarse, ahead=ahead, held_by=held_by), coarse)]
+        return [unit_program(units, stretch, ahead=ahead, held_by=held_by)]
 
     @property
     def _gathers(self) -> bool:
@@ -359,16 +355,17 @@ class _Step:
             held=self._gathered.of(chunk).held if self._is_held(code) else (),
         )
 
-    def _coarse_of(self, template: Template) -> Coarse | None:
+    def _stretch(self, template: Template) -> Stretch | None:
         coarse = self._templates.coarse.get(id(template))
-        return coarse if coarse is not None and coarse.is_segment.any() else None
+        has_operators = coarse is not None and coarse.is_segment.any()
+        return self._work.times.stretch(coarse) if coarse is not None and has_operators else None
 
     def _gather(self, chunk: int) -> int:
         """Program of what gathers a chunk."""
 
-        def make() -> list[tuple[PieceProgram, Coarse | None]]:
+        def make() -> list[PieceProgram]:
             template = self._gathered.of(self._chunks[chunk]).template
-            return [(gathering_program(template, is_behind=self._is_behind), None)]
+            return [gathering_program(template, is_behind=self._is_behind)]
 
         key = "gathered", self._contents[chunk]
         [found] = self._place(key, int(self._units.stage_of[chunk]), make)
@@ -392,14 +389,12 @@ class _Step:
             begin.append(len(found))
         return np.array(begin, np.int64), np.array(found, np.int64)
 
-    def _closing_programs(
-        self, chunks: Sequence[Chunk]
-    ) -> list[tuple[PieceProgram, Coarse | None]]:
+    def _closing_programs(self, chunks: Sequence[Chunk]) -> list[PieceProgram]:
         found = []
         for block, is_barrier in self._closings.of(chunks, self._units.schedule):
             template = self._templates.stretch(block)
-            coarse = self._coarse_of(template)
-            found.append((closing_program(template, coarse, is_barrier=is_barrier), coarse))
+            stretch = self._stretch(template)
+            found.append(closing_program(template, stretch, is_barrier=is_barrier))
         return found
 
     def _times(self) -> tuple[list[Int64s], Int64s, Int64s]:
@@ -413,44 +408,15 @@ class _Step:
             tuple(exchange_ns[[row[number] for number in one.inner], stage].tolist())
             for one, stage in zip(self._programs, self._stages, strict=True)
         ]
-        wanted = [
-            at
-            for at, (one, key) in enumerate(zip(self._programs, keys, strict=True))
-            if key not in one.times
-        ]
-        self._time(wanted, keys)
+        host_ns = launch_named(self._plan.implementation.launch).exchange_ns
+        for one, key in zip(self._programs, keys, strict=True):
+            if key not in one.times:
+                stretch = one.stretch
+                exchanges = dict(zip(one.inner, key, strict=True))
+                found = stretch and self._work.times.segments(stretch, exchanges)
+                one.times[key] = one.timed(found, host_ns)
         times = [one.times[key] for one, key in zip(self._programs, keys, strict=True)]
         return times, numbers, exchange_ns
-
-    def _time(self, wanted: Sequence[int], keys: Sequence[tuple[int, ...]]) -> None:
-        """Let programs know how long their items take."""
-        stretches, own = [], []
-        launch = launch_named(self._plan.implementation.launch)
-        for at in sorted(wanted, key=lambda one: self._stages[one]):
-            program = self._programs[at]
-            if not program.has_operators:
-                program.times[keys[at]] = program.timed(None, slice(0), launch.exchange_ns)
-                continue
-            if id(program) not in self._coarse:
-                make, place = self._made[at]
-                self._coarse[id(program)] = make()[place][1]
-            coarse = self._coarse[id(program)]
-            assert coarse is not None  # noqa: S101  it has operators
-            stretches.append((self._stages[at], coarse, 0))
-            own.append(at)
-        if not stretches:
-            return
-        step_of = partial(
-            WrittenStep, self._plan, self._units.schedule, self._steps.tables, self._templates
-        )
-        ranks = RankTable(self._plan)
-        fragments = fragments_of(stretches, lambda pieces: step_of(pieces, ranks), launch)
-        times = self._steps.timing.segments(fragments)
-        ends = np.append(np.flatnonzero(fragments.is_first), len(fragments.is_first)).tolist()
-        for at, begin, end in zip(own, ends, ends[1:], strict=False):
-            program = self._programs[at]
-            chosen = slice(begin, end)
-            program.times[keys[at]] = program.timed(times, chosen, launch.exchange_ns)
 
     def _run(self, program: Int64s, gather: Int64s, closing: tuple[Int64s, Int64s]) -> int:
         times, numbers, exchange_ns = self._times()
