@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 
 from foretrace.base.errors import WorkloadError
 
@@ -122,6 +123,7 @@ _BY_SPELLING = {
 }
 
 
+@lru_cache(maxsize=1024)
 def number_format(text: str) -> NumberFormat | None:
     """The format of any spelling: "bf16", "torch.bfloat16", "c10::BFloat16"; none if unknown."""
     plain = text.strip().lower().removeprefix("torch.").removeprefix("c10::")

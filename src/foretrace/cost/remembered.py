@@ -20,6 +20,8 @@ class Remembered:
     model: CostModel
     _kernels: dict[Hashable, _Answer] = field(default_factory=dict, repr=False, compare=False)
     _collectives: dict[Hashable, _Answer] = field(default_factory=dict, repr=False, compare=False)
+    # Numbers of groups: they may have thousands of ranks, which are not to be read for each answer.
+    _groups: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Another process remembers for itself."""
@@ -56,13 +58,18 @@ class Remembered:
     def collective_costs(self, requests: CollectiveRequests) -> Costs:
         """As the model's own."""
         texts = (requests.collectives, requests.dtypes, requests.groups)
+        asked_of = requests.group.tolist()
+        number = {
+            at: self._groups.setdefault(texts[2][at], len(self._groups))
+            for at in dict.fromkeys(asked_of)
+        }
         keys = [
-            (texts[0][one], size, texts[1][dtype], texts[2][group])
+            (texts[0][one], size, texts[1][dtype], number[group])
             for one, size, dtype, group in zip(
                 requests.collective.tolist(),
                 requests.num_bytes.tolist(),
                 requests.dtype.tolist(),
-                requests.group.tolist(),
+                asked_of,
                 strict=True,
             )
         ]

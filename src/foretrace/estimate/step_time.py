@@ -345,13 +345,20 @@ class UnitTiming:
             slower[:] = [self.inflation.factor(each) - 1 for each in classes]
         return costs.duration_ns, slower
 
-    def exchanges_ns(self, exchange: ExchangeKind, groups: Sequence[tuple[int, ...]]) -> Int64s:
-        """How long an exchange takes each of some groups of ranks; int64[groups]."""
-        rows = np.arange(len(groups), dtype=np.int32)
-        alike = np.zeros_like(rows)
-        num_bytes = np.full(len(groups), max(exchange.num_bytes, 0), np.int64)
-        names = (exchange.name,), (exchange.dtype,), tuple(groups)
-        requests = CollectiveRequests(alike, num_bytes, alike, rows, *names)
+    def exchanges_ns(
+        self,
+        exchanges: Sequence[ExchangeKind],
+        groups: Sequence[tuple[int, ...]],
+        group: Sequence[int],
+    ) -> Int64s:
+        """How long exchanges take, each in one of some groups of ranks; int64[exchanges]."""
+        (name, names), (dtype, dtypes) = (
+            _positions([one.name for one in exchanges]),
+            _positions([one.dtype for one in exchanges]),
+        )
+        num_bytes = np.array([max(one.num_bytes, 0) for one in exchanges], np.int64)
+        rows, texts = np.array(group, np.int32), (names, dtypes, tuple(groups))
+        requests = CollectiveRequests(name, num_bytes, dtype, rows, *texts)
         return self.costs.collective_costs(requests).duration_ns
 
 

@@ -222,7 +222,11 @@ def plan_of_blocks(plan: Plan) -> Plan:
     """
     ranks = plan.tensor * plan.context
     data = -(-plan.expert * expert_tensor_size(plan) // ranks)
-    sharding = plan.sharding
+    sharding = Sharding.NONE if plan.sharding is Sharding.ZERO1 else plan.sharding
+    # Gathered parameters are copied, and quantised anew; else they are read as any others are.
+    is_read_alike = not plan.implementation.copies_shards and not plan.precision.is_quantised
+    if sharding is Sharding.ZERO3 and is_read_alike:
+        sharding = Sharding.ZERO2
     return replace(
         plan,
         data=data,
@@ -236,7 +240,7 @@ def plan_of_blocks(plan: Plan) -> Plan:
         contiguous=None,
         outer_data=None,
         expert_stride=None,
-        sharding=Sharding.NONE if sharding is Sharding.ZERO1 else sharding,
+        sharding=sharding,
         shard_ranks=None,
         # What is behind all units.
         overlap=replace(plan.overlap, parameters=False, gradients=False),

@@ -24,7 +24,7 @@ from foretrace.workload.layout.tables import (
     Tables,
     stream_layers,
 )
-from foretrace.workload.layout.template import MERGED_STREAMS, Coarse, Template
+from foretrace.workload.layout.template import IS_INSIDE, Coarse, Template
 from foretrace.workload.plan.plan import Plan
 
 ENTRY, EXIT, OUTSIDE = 1, 2, 4  # marks of items; as the compiled loop reads them
@@ -55,8 +55,13 @@ class Timing(Protocol):
     def kernels(self, kernels: Sequence[Kernel]) -> tuple[Int64s, Float64s]:
         """How long each takes alone, int64[kernels], and what part of that communication adds."""
 
-    def exchanges_ns(self, exchange: ExchangeKind, groups: Sequence[tuple[int, ...]]) -> Int64s:
-        """How long an exchange takes each of some groups of ranks; int64[groups]."""
+    def exchanges_ns(
+        self,
+        exchanges: Sequence[ExchangeKind],
+        groups: Sequence[tuple[int, ...]],
+        group: Sequence[int],
+    ) -> Int64s:
+        """How long exchanges take, each in one of some groups of ranks; int64[exchanges]."""
 
 
 class KernelTimes:
@@ -252,7 +257,7 @@ class PartTimes:
         items[:, 2] = host_ns_of(columns, self._launch)
         for mark, members in ((ENTRY, template.entries), (EXIT, template.exits)):
             items[[one for own in members for one in own], 3] |= mark
-        items[~np.isin(items[:, 0], (COMPUTE, *MERGED_STREAMS)), 3] |= OUTSIDE
+        items[~IS_INSIDE[items[:, 0]], 3] |= OUTSIDE
         slower = np.zeros(len(items))
         slower[own] = factor
         order = np.argsort(template.target, kind="stable")

@@ -34,6 +34,7 @@ JOINS = {
     STREAM_OF_GROUP[Group.EMBEDDING]: 2,
     STREAM_OF_GROUP[Group.MIRROR]: 3,
 }
+_JOIN_OF_STREAM = np.array([JOINS.get(stream, 0) for stream in range(NUM_STREAMS)], np.int64)
 
 
 class Wait(IntEnum):
@@ -94,7 +95,7 @@ def unit_program(
         held_by: by member, by part, items of what gathers the chunk.
     """
     template = units[0].template
-    rows = [(item, Wait.INSIDE, number, 0) for number, item in _edges(template)]
+    rows = [(item, Wait.INSIDE, number, 0) for number, item in template.edges]
     for member, (unit, held) in enumerate(zip(units, held_by, strict=False)):
         rows += [(entry, Wait.RESULT, member, member) for entry in template.entries[member]]
         for first, items in zip(unit.first_operator.tolist(), held, strict=False):
@@ -121,7 +122,7 @@ def closing_program(
     template: Template, stretch: Stretch | None, *, is_barrier: bool
 ) -> PieceProgram:
     """What follows a stage's units, one stretch behind the other."""
-    rows = [(item, Wait.INSIDE, number, 0) for number, item in _edges(template)]
+    rows = [(item, Wait.INSIDE, number, 0) for number, item in template.edges]
     stream = template.columns["stream"]
     for entry in template.entries[0]:
         rows += [(entry, Wait.LAST, 0, 0)] if stream[entry] != COMPUTE else []
@@ -137,22 +138,35 @@ def gathering_program(template: Template, *, is_behind: bool) -> PieceProgram:
     return _program(template, [(item, Wait.LAST, 0, 0) for item in items], None)
 
 
-def _edges(template: Template) -> Iterable[tuple[int, int]]:
-    return zip(template.source.tolist(), template.target.tolist(), strict=True)
-
-
 def _program(
     template: Template,
-    rows: Sequence[tuple[int, int, int, int]],
+    waits: Sequence[tuple[int, int, int, int]],
     stretch: Stretch | None,
     loose: tuple[int, ...] = (),
     uses: tuple[int, ...] = (),
 ) -> PieceProgram:
-    stream, exchange = template.columns["stream"], template.columns["exchange"]
-    joins = np.array([JOINS.get(one, 0) for one in stream.tolist()], np.int64)
-    waits = np.array(sorted(rows), np.int64).reshape(-1, 4)
-    items = np.stack([stream, exchange, joins], axis=1)
-    return PieceProgram(items, waits, template.exits, loose, uses, stretch)
+    columns = template.columns
+    items = np.stack([columns["stream"], columns["exchange"]], axis=1)
+    return program_of(Rows(items, waits, template.exits, loose, uses), stretch)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a piece does."""
+
+    items: Int64s  # int64[items, 2]: stream, number of its exchange or NOTHING
+    waits: Iterable[tuple[int, int, int, int]]  # as in a `PieceProgram`, in any order
+    exits: tuple[tuple[int, ...], ...]
+    loose: tuple[int, ...] = ()
+    uses: tuple[int, ...] = ()
+
+
+def program_of(rows: Rows, stretch: Stretch | None) -> PieceProgram:
+    """A piece of these rows, which is not timed yet."""
+    items = np.empty((len(rows.items), 3), np.int64)
+    items[:, :2], items[:, 2] = rows.items, _JOIN_OF_STREAM[rows.items[:, 0]]
+    waits = np.array(sorted(rows.waits), np.int64).reshape(-1, 4)
+    return PieceProgram(items, waits, rows.exits, rows.loose, rows.uses, stretch)
 
 
 def joined_programs(

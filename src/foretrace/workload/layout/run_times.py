@@ -56,5 +56,5 @@ class RunTimes:
         ):
             if stream != COMPUTE and number not in self._exchange_ns:
                 group = ranks_of(self._plan, group_of_stream(stream), 0)
-                [found] = self._kernels.timing.exchanges_ns(kinds[number], [group]).tolist()
+                [found] = self._kernels.timing.exchanges_ns([kinds[number]], [group], [0]).tolist()
                 self._exchange_ns[number] = found

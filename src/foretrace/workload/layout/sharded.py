@@ -19,7 +19,6 @@ from foretrace.base import Int64s
 from foretrace.graph import Phase
 from foretrace.workload.exchanges.gradients import (
     buckets_of,
-    gathering,
     last_bucket_of_parts,
 )
 from foretrace.workload.layout.pieces import Pieces, Place
@@ -52,7 +51,8 @@ def gathered_chunk(chunk: Chunk, templates: UnitTemplates) -> Gathered:
     order = [at for at in reversed(range(len(buckets))) if buckets[at].pool.num_shards > 1]
     item = {at: place for place, at in enumerate(order)}
     blocks = [
-        gathering(buckets[at].num_parameters, buckets[at].pool, plan, Phase.FORWARD) for at in order
+        templates.gathering(buckets[at].num_parameters, buckets[at].pool, Phase.FORWARD)
+        for at in order
     ]
     parts = [PlacedTemplate(templates.block(block)) for block in blocks]
     held_by: list[tuple[int, ...]] = [()] * len(backward)

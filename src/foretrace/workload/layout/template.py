@@ -24,7 +24,13 @@ from foretrace.base import Bools, Int64s, UInt8s
 from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Item
 from foretrace.workload.exchanges.exchange import Exchange
-from foretrace.workload.layout.tables import COMPUTE, NOTHING, STREAM_OF_GROUP, Tables
+from foretrace.workload.layout.tables import (
+    COMPUTE,
+    NOTHING,
+    NUM_STREAMS,
+    STREAM_OF_GROUP,
+    Tables,
+)
 from foretrace.workload.plan.plan import Group
 
 # int64[items] each.
@@ -56,6 +62,17 @@ class Template:
     def __len__(self) -> int:
         """Number of items."""
         return len(self.member)
+
+    @cached_property
+    def exchanges(self) -> list[tuple[int, int]]:
+        """Stream of every item, and number of its exchange."""
+        columns = self.columns
+        return list(zip(columns["stream"].tolist(), columns["exchange"].tolist(), strict=True))
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Item waited for and item that waits, of all edges."""
+        return list(zip(self.source.tolist(), self.target.tolist(), strict=True))
 
     @cached_property
     def operators(self) -> Int64s:
@@ -241,7 +258,9 @@ def _turns(template: Template) -> NDArray[np.float64]:
 
 # Ranks of these share a stage and a unit's work.
 _WITHIN = (Group.TENSOR, Group.CONTEXT, Group.EXPERT, Group.EXPERT_TENSOR)
-MERGED_STREAMS = tuple(STREAM_OF_GROUP[group] for group in _WITHIN)
+IS_INSIDE = np.isin(  # bool[streams]
+    np.arange(NUM_STREAMS), (COMPUTE, *(STREAM_OF_GROUP[group] for group in _WITHIN))
+)
 
 
 @dataclass(frozen=True)
@@ -297,7 +316,7 @@ def coarsened(fine: Template, tables: Tables, *, cuts: Iterable[int] = ()) -> Co
 
 
 def _kept(fine: Template, stream: Int64s) -> Bools:
-    is_kept = ~np.isin(stream, (COMPUTE, *MERGED_STREAMS))
+    is_kept = ~IS_INSIDE[stream]
     ends = [one for own in (*fine.entries, *fine.exits) for one in own]
     is_kept[ends] = True
     found: Bools = is_kept & (stream != COMPUTE)
@@ -322,13 +341,16 @@ def _segments(fine: Template, operators: Int64s, is_kept: Bools, cuts: Iterable[
     return np.cumsum(is_new) - 1
 
 
+_UNITS = tuple(f"{phase.name.lower()} unit" for phase in Phase)
+
+
 def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Template:
     columns = {key: column[rows] for key, column in fine.columns.items()}
     is_segment = columns["stream"] == COMPUTE
     for name in ("operator", "operator_signature"):
         columns[name][is_segment] = NOTHING
     columns["measured_ns"][is_segment] = 0
-    label = np.array([tables.names.of(f"{phase.name.lower()} unit") for phase in Phase])
+    label = np.array([tables.names.of(name) for name in _UNITS])
     columns["label"][is_segment] = label[columns["phase"][is_segment]]
     is_other = fine.columns["layer"] != columns["layer"][item]
     columns["layer"][item[is_other]] = NO_LAYER

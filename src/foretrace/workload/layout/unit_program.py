@@ -15,7 +15,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph import EdgeKind
+from foretrace.graph import EdgeKind, Phase
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
 from foretrace.workload.layout.closing import Closings, has_table
@@ -30,6 +30,7 @@ from foretrace.workload.layout.piece_program import (
     run_programs,
     unit_program,
 )
+from foretrace.workload.layout.plain_unit import PlainUnits
 from foretrace.workload.layout.sharded import GatheredChunks
 from foretrace.workload.layout.stage_units import Transfers
 from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
@@ -43,13 +44,14 @@ from foretrace.workload.layout.units import (
     chunks_of,
 )
 from foretrace.workload.models.parameters import Model
-from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
+from foretrace.workload.plan.plan import Group, Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.catalogue import KeptSchedules
 from foretrace.workload.schedule.legality import order_of_turns
 from foretrace.workload.schedule.schedule import Pass, Schedule
 
 _MOST_SETTINGS = 1_000  # whose programs are kept
 _GONE = -1
+_CODES = 16  # of what units of one chunk do
 _LAGS = EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.WAKE
 Made = Callable[[], list[PieceProgram]]
 
@@ -62,11 +64,16 @@ class _Work:
     times: PartTimes
     templates: KnownTemplates = field(default_factory=KnownTemplates)
     # By layers and routes: chunks, and a number for the content of each.
-    chunks: dict[object, tuple[tuple[Chunk, ...], list[int]]] = field(default_factory=dict)
+    chunks: dict[object, tuple[tuple[Chunk, ...], Int64s]] = field(default_factory=dict)
     contents: dict[object, int] = field(default_factory=dict)
     # Of units that exchange no parameters and no gradients: the same however these are divided.
     programs: dict[object, list[PieceProgram]] = field(default_factory=dict)
     sent: int = NOTHING
+
+    @cached_property
+    def plain(self) -> PlainUnits:
+        """What makes programs of its units."""
+        return PlainUnits(self.times)
 
     def transfer(self, tables: Tables) -> int:
         """Number of what stages send each other."""
@@ -76,12 +83,13 @@ class _Work:
             self.sent = int(columns["exchange"][0])
         return self.sent
 
-    def chunks_of(self, plan: Plan, schedule: Schedule) -> tuple[tuple[Chunk, ...], list[int]]:
+    def chunks_of(self, plan: Plan, schedule: Schedule) -> tuple[tuple[Chunk, ...], Int64s]:
         """A plan's chunks, and a number for the content of each."""
         key = chunk_layers(plan, len(self.blocks.layers)), schedule.routes
         if key not in self.chunks:
             found, known = chunks_of(self.blocks, plan, schedule), self.contents
-            self.chunks[key] = found, [known.setdefault(one.key, len(known)) for one in found]
+            numbers = [known.setdefault(one.key, len(known)) for one in found]
+            self.chunks[key] = found, np.array(numbers, np.int64)
         return self.chunks[key]
 
 
@@ -207,26 +215,44 @@ class PlacedExchanges:
         self._plan, self._tables, self._timing = plan, tables, timing
         self._exchanges: dict[int, Int64s] = {}
         self._transfers: dict[tuple[int, int, int], int] = {}
+        self._groups: list[tuple[int, ...]] = []
+        self._places: dict[Group, list[int]] = {}  # of every stage's among these
+
+    @cached_property
+    def _ranks(self) -> RankTable:
+        return RankTable(self._plan)
 
     def exchanges_ns(self, numbers: Sequence[int]) -> Int64s:
         """Of exchanges by number; int64[exchanges, stages]."""
         new = [number for number in numbers if number not in self._exchanges]
         if new:
-            ranks, kinds = RankTable(self._plan), self._tables.kinds
-            own = ranks.rank[:, 0].tolist()
-            for number in new:
-                groups = [ranks.members(kinds[number].group, (rank,)) for rank in own]
-                self._exchanges[number] = self._timing.exchanges_ns(kinds[number], groups)
+            kinds = self._tables.kinds
+            own = [kinds[number] for number in new]
+            group = [at for one in own for at in self._groups_of(one.group)]
+            num_stages = self._plan.pipeline
+            asked = [one for one in own for _ in range(num_stages)]
+            found_ns = self._timing.exchanges_ns(asked, self._groups, group)
+            self._exchanges.update(zip(new, found_ns.reshape(-1, num_stages), strict=True))
         found = [self._exchanges[number] for number in numbers]
         return np.array(found, np.int64).reshape(len(found), self._plan.pipeline)
+
+    def _groups_of(self, group: Group) -> list[int]:
+        """Of each stage's rank, a place among all groups that are known."""
+        if group not in self._places:
+            ranks = self._ranks
+            found = [ranks.members(group, (rank,)) for rank in ranks.rank[:, 0].tolist()]
+            self._places[group] = list(range(len(self._groups), len(self._groups) + len(found)))
+            self._groups += found
+        return self._places[group]
 
     def transfers_ns(self, number: int, pairs: Sequence[tuple[int, int]]) -> Int64s:
         """Between pairs of stages; int64[pairs]."""
         new = [one for one in dict.fromkeys(pairs) if (number, *one) not in self._transfers]
         if new:
-            own = RankTable(self._plan).rank[:, 0].tolist()
+            own = self._ranks.rank[:, 0].tolist()
             groups = [tuple(sorted((own[one], own[other]))) for one, other in new]
-            found = self._timing.exchanges_ns(self._tables.kinds[number], groups)
+            kinds = [self._tables.kinds[number]] * len(new)
+            found = self._timing.exchanges_ns(kinds, groups, range(len(new)))
             for pair, ns in zip(new, found.tolist(), strict=True):
                 self._transfers[number, *pair] = ns
         return np.array([self._transfers[number, *pair] for pair in pairs], np.int64)
@@ -265,9 +291,10 @@ class _Step:
         """How long it takes."""
         program = self._program_of_units(self._units.codes(self._plan))
         gather = np.full(len(self._units.stage_of), _GONE, np.int64)
-        for chunk in self._units.firsts[1].tolist() if self._is_ahead else ():
-            gather[chunk] = self._gather(chunk)
-        return self._run(program, gather, self._closing())
+        if self._is_ahead or self._is_behind:
+            gather = self._gathers_of_chunks()
+        closing = self._closing(gather)
+        return self._run(program, gather if self._is_ahead else gather * 0 + _GONE, closing)
 
     def _place(self, key: object, stage: int, make: Made, *, is_plain: bool = False) -> list[int]:
         """Numbers of programs, made unless they are known."""
@@ -293,37 +320,46 @@ class _Step:
         is_alone[second - 1] = False
         alone = code[is_alone] if len(second) else code
         table = np.zeros(int(code.max()) + 1, np.int64)
-        alike: dict[tuple[int, int], list[int]] = {}
-        for one in np.flatnonzero(np.bincount(alone, minlength=1)).tolist():
-            alike.setdefault(self._key(one), []).append(one)
-        for key, codes in alike.items():
-            own = np.array(codes)
-            make = partial(self._unit_programs, codes[:1])
-            is_plain = self._is_plain(codes[0])
-            stage = int(stage_of[own >> 4].min())
-            [table[own]] = self._place(key, stage, make, is_plain=is_plain)
+        distinct = np.flatnonzero(np.bincount(alone, minlength=1))
+        key = self._contents[distinct >> 4] * _CODES + (distinct & self._told_apart)
+        alike, first, place = np.unique(key, return_index=True, return_inverse=True)
+        stage = np.full(len(alike), len(stage_of))
+        np.minimum.at(stage, place.reshape(-1), stage_of[distinct >> 4])
+        found: list[int] = []
+        for one, at, own_stage in zip(alike.tolist(), first.tolist(), stage.tolist(), strict=True):
+            codes = (int(distinct[at]),)
+            make, is_plain = partial(self._unit_programs, codes), self._is_plain(codes[0])
+            found += self._place(one, own_stage, make, is_plain=is_plain)
+        table[distinct] = np.array(found, np.int64)[place.reshape(-1)]
         program: Int64s = table[code]
         pairs = code[second - 1] * len(table) + code[second]
         for pair in np.unique(pairs).tolist():
             own = second[pairs == pair]
             both = divmod(pair, len(table))
             stage = int(stage_of[code[own] >> 4].min())
-            keys = tuple(self._key(one) for one in both)
+            keys = tuple(
+                int(self._contents[one >> 4]) * _CODES + (one & self._told_apart) for one in both
+            )
             is_plain = all(self._is_plain(one) for one in both)
             make = partial(self._unit_programs, both)
             [number] = self._place(keys, stage, make, is_plain=is_plain)
             program[own], program[own - 1] = number, number
         return program
 
-    def _key(self, code: int) -> tuple[int, int]:
-        """What tells units apart."""
-        return self._contents[code >> 4], code & (15 if self._is_ahead or self._gathers else 14)
+    @property
+    def _told_apart(self) -> int:
+        """Which bits of codes tell units of the same chunk apart."""
+        tells_first = self._is_ahead or (self._gathers and not self._plan.reshard_after_forward)
+        return _CODES - 1 if tells_first else _CODES - 2
 
     def _is_plain(self, code: int) -> bool:
         """Whether a unit exchanges no parameters and no gradients."""
         return not self._gathers and not code & 2 and not self._is_held(code)
 
     def _unit_programs(self, codes: Sequence[int]) -> list[PieceProgram]:
+        plain = self._plain_program(codes[0]) if len(codes) == 1 else None
+        if plain is not None:
+            return [plain]
         units = [self._unit(code) for code in codes]
         held_by = [
             self._gathered.of(self._chunks[code >> 4]).held_by if self._is_held(code) else ()
@@ -332,8 +368,28 @@ class _Step:
         if len(units) > 1:
             units = list(self._templates.pair(*units))
         stretch = self._stretch(units[0].template)
-        ahead = (self._plan.prefetch if self._plan.overlap.parameters else 0) + 1
-        return [unit_program(units, stretch, ahead=ahead, held_by=held_by)]
+        return [unit_program(units, stretch, ahead=self._ahead, held_by=held_by)]
+
+    def _plain_program(self, code: int) -> PieceProgram | None:
+        chunk, kind, templates = self._chunks[code >> 4], Pass(code >> 2 & 3), self._templates
+        is_forward, is_held = kind is Pass.FORWARD, self._is_held(code)
+        parts = chunk.parts if is_forward else chunk.parts[::-1]
+        phase = Phase.FORWARD if is_forward else Phase.BACKWARD
+        return self._work.plain.program(
+            templates,
+            chunk,
+            kind,
+            gathers=templates.gathers(parts, phase) if self._is_gathering(code) else {},
+            reductions=templates.reductions(parts) if code & 2 else {},
+            held=self._gathered.of(chunk).held if is_held else (),
+            held_by=self._gathered.of(chunk).held_by if is_held else (),
+            ahead=self._ahead,
+        )
+
+    @property
+    def _ahead(self) -> int:
+        """Parts that may be gathered before one is free."""
+        return (self._plan.prefetch if self._plan.overlap.parameters else 0) + 1
 
     @property
     def _gathers(self) -> bool:
@@ -343,35 +399,43 @@ class _Step:
         return self._is_ahead and bool(code & 1)
 
     def _unit(self, code: int) -> UnitTemplate:
-        plan, kind, chunk = self._plan, Pass(code >> 2 & 3), self._chunks[code >> 4]
-        is_gathering = self._gathers and kind is not Pass.WEIGHT
-        if is_gathering and not plan.reshard_after_forward:
-            is_gathering = bool(code & 1) if plan.pipeline > 1 else kind is Pass.FORWARD
+        chunk = self._chunks[code >> 4]
         return self._templates.unit(
             chunk,
-            kind,
-            is_gathering=is_gathering,
+            Pass(code >> 2 & 3),
+            is_gathering=self._is_gathering(code),
             is_reducing=bool(code & 2),
             held=self._gathered.of(chunk).held if self._is_held(code) else (),
         )
+
+    def _is_gathering(self, code: int) -> bool:
+        plan, kind = self._plan, Pass(code >> 2 & 3)
+        found = self._gathers and kind is not Pass.WEIGHT
+        if found and not plan.reshard_after_forward:
+            found = bool(code & 1) if plan.pipeline > 1 else kind is Pass.FORWARD
+        return found
 
     def _stretch(self, template: Template) -> Stretch | None:
         coarse = self._templates.coarse.get(id(template))
         has_operators = coarse is not None and coarse.is_segment.any()
         return self._work.times.stretch(coarse) if coarse is not None and has_operators else None
 
-    def _gather(self, chunk: int) -> int:
-        """Program of what gathers a chunk."""
+    def _gathers_of_chunks(self) -> Int64s:
+        """Program of what gathers each chunk; int64[chunks]."""
 
-        def make() -> list[PieceProgram]:
+        def make(chunk: int) -> list[PieceProgram]:
             template = self._gathered.of(self._chunks[chunk]).template
             return [gathering_program(template, is_behind=self._is_behind)]
 
-        key = "gathered", self._contents[chunk]
-        [found] = self._place(key, int(self._units.stage_of[chunk]), make)
-        return found
+        alike, first, place = np.unique(self._contents, return_index=True, return_inverse=True)
+        stage = np.full(len(alike), len(place))
+        np.minimum.at(stage, place.reshape(-1), self._units.stage_of)
+        found: list[int] = []
+        for one, chunk, own in zip(alike.tolist(), first.tolist(), stage.tolist(), strict=True):
+            found += self._place(("gathered", one), own, partial(make, chunk))
+        return np.array(found, np.int64)[place.reshape(-1)]
 
-    def _closing(self) -> tuple[Int64s, Int64s]:
+    def _closing(self, gather: Int64s) -> tuple[Int64s, Int64s]:
         """Where programs behind each stage's units begin, and these."""
         schedule, found, begin = self._units.schedule, [], [0]
         first_begin, first_chunk = self._units.firsts
@@ -381,11 +445,11 @@ class _Step:
         for stage, numbers in enumerate(own):
             chunks = [self._chunks[one] for one in numbers]
             is_end = self._work.blocks.tied_parameters > 0 and has_table(chunks, schedule)
-            key = "closing", is_end, *(self._contents[one] for one in numbers)
+            key = "closing", is_end, *self._contents[numbers].tolist()
             found += self._place(key, stage, partial(self._closing_programs, chunks))
             if self._is_behind:
                 firsts = first_chunk[first_begin[stage] : first_begin[stage + 1]]
-                found += [self._gather(chunk) for chunk in firsts.tolist()]
+                found += gather[firsts].tolist()
             begin.append(len(found))
         return np.array(begin, np.int64), np.array(found, np.int64)
 

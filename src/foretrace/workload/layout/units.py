@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -41,7 +42,7 @@ class Chunk:
     first_layer: int  # over all stages
     place: int  # on its route
 
-    @property
+    @cached_property
     def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Equal for chunks of the same objects: their work is the same but for layer numbers."""
         return tuple(id(part) for part in self.parts), self.layers
@@ -174,6 +175,8 @@ class UnitTemplates:
         self._stretches: dict[int, Template] = {}
         self.pools = pools_of(plan)
         self._blocks: dict[int, tuple[Block, Template]] = {}
+        self._gathering: dict[tuple[int, bool, Phase], Block] = {}
+        self._reduction: dict[tuple[int, bool], Block] = {}
         known = KnownTemplates() if known is None else known
         self._parts, self._buckets = known.parts, known.buckets
         self._units: dict[object, UnitTemplate] = {}
@@ -191,6 +194,20 @@ class UnitTemplates:
                 self._buckets[block] = template
             known = self._blocks[id(block)] = (block, template)
         return known[1]
+
+    def gathering(self, count: int, pool: ParameterPool, phase: Phase) -> Block:
+        """What gathers so many parameters, the same object each time."""
+        key = count, pool.is_expert, phase
+        if key not in self._gathering:
+            self._gathering[key] = gathering(count, pool, self.plan, phase)
+        return self._gathering[key]
+
+    def reduction(self, count: int, pool: ParameterPool) -> Block:
+        """What reduces so many gradients, the same object each time."""
+        key = count, pool.is_expert
+        if key not in self._reduction:
+            self._reduction[key] = reduction(count, pool, self.plan)
+        return self._reduction[key]
 
     def part(self, part: Passes, kind: Pass) -> Template:
         """A part's work in one pass."""
@@ -266,41 +283,46 @@ class UnitTemplates:
         parts, layers = chunk.parts[::turn], chunk.layers[::turn]
         phase = Phase.FORWARD if kind is Pass.FORWARD else Phase.BACKWARD
         line = _Line(self, self.plan)
-        ahead = self.plan.prefetch if self.plan.overlap.parameters else 0
-        reductions = self._reductions(parts) if is_reducing else {}
+        gathers = self.gathers(parts, phase) if is_gathering else {}
+        reductions = self.reductions(parts) if is_reducing else {}
         for place, part in enumerate(parts):
-            if is_gathering:
-                wanted = range(ahead + 1) if place == 0 else range(place + ahead, place + ahead + 1)
-                for other in wanted:
-                    if other < len(parts):
-                        line.gather(other, self._gathers(parts[other], phase), layers[other])
+            for other, blocks in gathers.get(place, ()):
+                line.gather(other, blocks, layers[other])
             line.work(place, self.part(part, kind), layers[place])
             for reduce in reductions.get(place, ()):
                 line.reduce(reduce, layers[place])
         return line.finished(len(parts))
 
+    def gathers(
+        self, parts: Sequence[Passes], phase: Phase
+    ) -> dict[int, list[tuple[int, list[Block]]]]:
+        """By place of a part, which parts' parameters are gathered before it works, and by what."""
+        ahead = self.plan.prefetch if self.plan.overlap.parameters else 0
+        found: dict[int, list[tuple[int, list[Block]]]] = {}
+        for other, part in enumerate(parts):
+            found.setdefault(max(other - ahead, 0), []).append((other, self._gathers(part, phase)))
+        return found
+
     def _gathers(self, part: Passes, phase: Phase) -> list[Block]:
         return [
-            gathering(pool.count(part.parameters), pool, self.plan, phase)
+            self.gathering(pool.count(part.parameters), pool, phase)
             for pool in self.pools
             if pool.num_shards > 1 and pool.count(part.parameters)
         ]
 
-    def _reductions(self, parts: Sequence[Passes]) -> dict[int, list[Block]]:
+    def reductions(self, parts: Sequence[Passes]) -> dict[int, list[Block]]:
         """What is reduced behind which part."""
         found: dict[int, list[Block]] = {}
         if self.plan.sharding is Sharding.ZERO3:
             for place, part in enumerate(parts):
                 found[place] = [
-                    reduction(count, pool, self.plan)
+                    self.reduction(count, pool)
                     for pool in self.pools
                     if (count := pool.count(part.parameters)) and pool.is_reduced
                 ]
             return found
-        same: dict[tuple[int, ParameterPool], Block] = {}
         for bucket in buckets_of(parts, self.pools, self.plan):
-            key = (bucket.num_parameters, bucket.pool)
-            block = same.setdefault(key, reduction(*key, self.plan))
+            block = self.reduction(bucket.num_parameters, bucket.pool)
             found.setdefault(bucket.complete_at, []).append(block)
         return found
 
