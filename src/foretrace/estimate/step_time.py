@@ -43,8 +43,8 @@ from foretrace.software import Knowledge
 from foretrace.workload import (
     ExchangeKind,
     Fragments,
-    Kernel,
     KeptSchedules,
+    Kernel,
     LaidOut,
     Model,
     Plan,

@@ -140,6 +140,7 @@ class PartTimes:
         self._templates: list[Template] = []
         self._parts: list[_Part] = []
         self._joined: dict[tuple[int, ...], tuple[tuple[Int64s | Float64s, ...], Int64s]] = {}
+        self._exchanges: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._ends: dict[tuple[tuple[int, ...], tuple[int, ...]], _Ends] = {}
 
     def number(self, template: Template) -> int:
@@ -159,9 +160,11 @@ class PartTimes:
 
     def joined(self, parts: tuple[int, ...], last: Int64s) -> Stretch:
         """Parts in a row, and where their segments end."""
-        own = [self._templates[one].columns["exchange"] for one in dict.fromkeys(parts)]
-        numbers = np.unique(np.concatenate(own))
-        return Stretch(parts, last, tuple(numbers[numbers != NOTHING].tolist()))
+        distinct = tuple(dict.fromkeys(parts))
+        if distinct not in self._exchanges:
+            own = [number for one in distinct for _, number in self._templates[one].exchanges]
+            self._exchanges[distinct] = tuple(sorted({*own} - {NOTHING}))
+        return Stretch(parts, last, self._exchanges[distinct])
 
     def segments(self, stretch: Stretch, exchange_ns: Mapping[int, int]) -> SegmentTimes:
         """How long each segment of a stretch takes.
@@ -173,18 +176,15 @@ class PartTimes:
         found, last = self._run(stretch, exchange_ns), stretch.last
         stream_lag_ns, _, launch_lag_ns = self._lags
         ends_ns, (own_ns, slowed_ns, total_ns, _) = found.ends_ns[last], found.totals_ns.tolist()
-
-        def lengths_ns(end_ns: Int64s, first_ns: int) -> Int64s:
-            begin_ns = np.append(first_ns, end_ns[:-1] + stream_lag_ns)
-            return np.maximum(end_ns - begin_ns, 1)
-
-        own, slowed = lengths_ns(ends_ns[:, 0], own_ns), lengths_ns(ends_ns[:, 2], slowed_ns)
-        until_ns = ends_ns[:, 3].copy()
-        until_ns[-1] = total_ns  # exchanges behind the last operator
-        host_ns = np.diff(until_ns, prepend=0)
-        leads_ns = np.clip(
-            ends_ns[:, 1] - own - (until_ns - host_ns) - launch_lag_ns, 0, host_ns
-        )
+        ends_ns[-1, 3] = total_ns  # exchanges behind the last operator
+        begins_ns = np.empty_like(ends_ns)
+        begins_ns[0] = own_ns, 0, slowed_ns, 0
+        begins_ns[1:] = ends_ns[:-1]
+        begins_ns[1:, (0, 2)] += stream_lag_ns
+        own, _, slowed, host_ns = (ends_ns - begins_ns).T
+        own, slowed = np.maximum(own, 1), np.maximum(slowed, 1)
+        late_ns = ends_ns[:, 1] - own - begins_ns[:, 3] - launch_lag_ns
+        leads_ns = np.minimum(np.maximum(late_ns, 0), host_ns)
         return SegmentTimes(own, leads_ns, host_ns, slowed - own)
 
     def whole_ns(self, parts: tuple[int, ...], exchange_ns: Mapping[int, int]) -> tuple[int, ...]:
@@ -215,9 +215,7 @@ class PartTimes:
             self._ends[key] = found
         return self._ends[key]
 
-    def _table(
-        self, distinct: tuple[int, ...]
-    ) -> tuple[tuple[Int64s | Float64s, ...], Int64s]:
+    def _table(self, distinct: tuple[int, ...]) -> tuple[tuple[Int64s | Float64s, ...], Int64s]:
         """Parts as the loop takes them, and the kinds of exchange in their order."""
         if distinct not in self._joined:
             self._cost()

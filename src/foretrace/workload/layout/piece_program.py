@@ -231,7 +231,9 @@ def run_programs(job: Job, closings: tuple[Int64s, Int64s], channels: Channels) 
     )
     spans = room(num_spans), room((num_spans, 3))
     share = np.empty((2, num_spans))
-    step_ns = run_step(job, closings, lane_begin, spans, state, known, *stream_layers(channels), share)
+    step_ns = run_step(
+        job, closings, lane_begin, spans, state, known, *stream_layers(channels), share
+    )
     if step_ns < 0:
         raise GraphError("what follows the units of a step waits for ever")
     return int(step_ns)

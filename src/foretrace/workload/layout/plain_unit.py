@@ -178,10 +178,7 @@ class _Line:
         self._held = []
         if is_cut or waits:
             self._segment = NOTHING
-        if outline is None:
-            first = self._run_on(part.num_operators)
-        else:
-            first = self._outlined(outline)
+        first = self._run_on(part.num_operators) if outline is None else self._outlined(outline)
         self._num_operators += part.num_operators
         self._waits.update((first, Wait.INSIDE, one, 0) for one in waits)
         if place < len(self._held_by):

@@ -19,17 +19,15 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
-from foretrace.workload.layout.drafted import Drafted, RankTable, drafted
+from foretrace.workload.layout.drafted import Drafted, drafted
 from foretrace.workload.layout.folded import LaidOut, host_ns_of
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
-from foretrace.workload.layout.tables import COMPUTE, NOTHING, Tables
+from foretrace.workload.layout.tables import COMPUTE, NOTHING
 from foretrace.workload.layout.template import Coarse, Template, without_kept
-from foretrace.workload.layout.units import UnitTemplates, chunks_of
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.catalogue import schedule_of
-from foretrace.workload.schedule.schedule import Pass, Schedule
+from foretrace.workload.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)

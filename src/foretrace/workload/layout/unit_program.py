@@ -19,9 +19,14 @@ from foretrace.graph import EdgeKind, Phase
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
 from foretrace.workload.layout.closing import Closings, has_table
-from foretrace.workload.layout.drafted import RankTable
 from foretrace.workload.layout.launch import launch_named
-from foretrace.workload.layout.part_times import KernelTimes, PartTimes, Stretch, Timing
+from foretrace.workload.layout.part_times import (
+    KernelTimes,
+    PartTimes,
+    SegmentTimes,
+    Stretch,
+    Timing,
+)
 from foretrace.workload.layout.piece_program import (
     PieceProgram,
     closing_program,
@@ -30,6 +35,7 @@ from foretrace.workload.layout.piece_program import (
     run_programs,
     unit_program,
 )
+from foretrace.workload.layout.placed_exchanges import PlacedExchanges
 from foretrace.workload.layout.plain_unit import PlainUnits
 from foretrace.workload.layout.sharded import GatheredChunks
 from foretrace.workload.layout.stage_units import Transfers
@@ -44,7 +50,7 @@ from foretrace.workload.layout.units import (
     chunks_of,
 )
 from foretrace.workload.models.parameters import Model
-from foretrace.workload.plan.plan import Group, Plan, Sharding, chunk_layers
+from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.catalogue import KeptSchedules
 from foretrace.workload.schedule.legality import order_of_turns
 from foretrace.workload.schedule.schedule import Pass, Schedule
@@ -207,57 +213,6 @@ class UnitPrograms:
         return self._places[key]
 
 
-class PlacedExchanges:
-    """How long exchanges take where a plan's ranks stand."""
-
-    def __init__(self, plan: Plan, tables: Tables, timing: Timing) -> None:
-        """Ask nothing yet."""
-        self._plan, self._tables, self._timing = plan, tables, timing
-        self._exchanges: dict[int, Int64s] = {}
-        self._transfers: dict[tuple[int, int, int], int] = {}
-        self._groups: list[tuple[int, ...]] = []
-        self._places: dict[Group, list[int]] = {}  # of every stage's among these
-
-    @cached_property
-    def _ranks(self) -> RankTable:
-        return RankTable(self._plan)
-
-    def exchanges_ns(self, numbers: Sequence[int]) -> Int64s:
-        """Of exchanges by number; int64[exchanges, stages]."""
-        new = [number for number in numbers if number not in self._exchanges]
-        if new:
-            kinds = self._tables.kinds
-            own = [kinds[number] for number in new]
-            group = [at for one in own for at in self._groups_of(one.group)]
-            num_stages = self._plan.pipeline
-            asked = [one for one in own for _ in range(num_stages)]
-            found_ns = self._timing.exchanges_ns(asked, self._groups, group)
-            self._exchanges.update(zip(new, found_ns.reshape(-1, num_stages), strict=True))
-        found = [self._exchanges[number] for number in numbers]
-        return np.array(found, np.int64).reshape(len(found), self._plan.pipeline)
-
-    def _groups_of(self, group: Group) -> list[int]:
-        """Of each stage's rank, a place among all groups that are known."""
-        if group not in self._places:
-            ranks = self._ranks
-            found = [ranks.members(group, (rank,)) for rank in ranks.rank[:, 0].tolist()]
-            self._places[group] = list(range(len(self._groups), len(self._groups) + len(found)))
-            self._groups += found
-        return self._places[group]
-
-    def transfers_ns(self, number: int, pairs: Sequence[tuple[int, int]]) -> Int64s:
-        """Between pairs of stages; int64[pairs]."""
-        new = [one for one in dict.fromkeys(pairs) if (number, *one) not in self._transfers]
-        if new:
-            own = self._ranks.rank[:, 0].tolist()
-            groups = [tuple(sorted((own[one], own[other]))) for one, other in new]
-            kinds = [self._tables.kinds[number]] * len(new)
-            found = self._timing.exchanges_ns(kinds, groups, range(len(new)))
-            for pair, ns in zip(new, found.tolist(), strict=True):
-                self._transfers[number, *pair] = ns
-        return np.array([self._transfers[number, *pair] for pair in pairs], np.int64)
-
-
 class _Step:
     """One plan's step: what its pieces are, and how long it takes."""
 
@@ -326,23 +281,23 @@ class _Step:
         stage = np.full(len(alike), len(stage_of))
         np.minimum.at(stage, place.reshape(-1), stage_of[distinct >> 4])
         found: list[int] = []
-        for one, at, own_stage in zip(alike.tolist(), first.tolist(), stage.tolist(), strict=True):
-            codes = (int(distinct[at]),)
-            make, is_plain = partial(self._unit_programs, codes), self._is_plain(codes[0])
-            found += self._place(one, own_stage, make, is_plain=is_plain)
+        columns = alike, distinct[first], stage
+        for one, example, on in zip(*(column.tolist() for column in columns), strict=True):
+            make, is_plain = partial(self._unit_programs, (example,)), self._is_plain(example)
+            found += self._place(one, on, make, is_plain=is_plain)
         table[distinct] = np.array(found, np.int64)[place.reshape(-1)]
         program: Int64s = table[code]
         pairs = code[second - 1] * len(table) + code[second]
         for pair in np.unique(pairs).tolist():
             own = second[pairs == pair]
             both = divmod(pair, len(table))
-            stage = int(stage_of[code[own] >> 4].min())
+            on = int(stage_of[code[own] >> 4].min())
             keys = tuple(
                 int(self._contents[one >> 4]) * _CODES + (one & self._told_apart) for one in both
             )
             is_plain = all(self._is_plain(one) for one in both)
             make = partial(self._unit_programs, both)
-            [number] = self._place(keys, stage, make, is_plain=is_plain)
+            [number] = self._place(keys, on, make, is_plain=is_plain)
             program[own], program[own - 1] = number, number
         return program
 
@@ -475,12 +430,16 @@ class _Step:
         host_ns = launch_named(self._plan.implementation.launch).exchange_ns
         for one, key in zip(self._programs, keys, strict=True):
             if key not in one.times:
-                stretch = one.stretch
-                exchanges = dict(zip(one.inner, key, strict=True))
-                found = stretch and self._work.times.segments(stretch, exchanges)
-                one.times[key] = one.timed(found, host_ns)
+                one.times[key] = one.timed(self._segment_times(one, key), host_ns)
         times = [one.times[key] for one, key in zip(self._programs, keys, strict=True)]
         return times, numbers, exchange_ns
+
+    def _segment_times(self, program: PieceProgram, key: tuple[int, ...]) -> SegmentTimes | None:
+        """Of its segments, with exchanges inside that take so long."""
+        if program.stretch is None:
+            return None
+        exchange_ns = dict(zip(program.inner, key, strict=True))
+        return self._work.times.segments(program.stretch, exchange_ns)
 
     def _run(self, program: Int64s, gather: Int64s, closing: tuple[Int64s, Int64s]) -> int:
         times, numbers, exchange_ns = self._times()
