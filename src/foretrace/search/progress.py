@@ -75,13 +75,14 @@ class SearchClock:
 
         Args:
             share: of the time that is left.
-            most_s: seconds that it has at most; as many as that share is, if left out.
+            most_s: seconds that it has at most; as many as that share is, if left out. What has
+                time has it for all of its parts.
         """
-        left_s = None
+        own_s = None
         if self._limit_s is not None:
             left_s = share * max(self._limit_s - self._own_s, 0.0)
-        stated = [one for one in (left_s, most_s) if one is not None]
-        return SearchClock(Limits(time_s=min(stated, default=None)), before_s=self.spent_s)
+            own_s = left_s if most_s is None else min(left_s, most_s)
+        return SearchClock(Limits(time_s=own_s), before_s=self.spent_s)
 
     @property
     def spent_s(self) -> float:
