@@ -96,7 +96,7 @@ def _keys(template: Template) -> list[tuple[int, int, int]]:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PartRun:
     """Work of one stage, part after part, and its segments."""
 
     parts: tuple[int, ...]  # numbers in the table of parts, none without operators
@@ -151,22 +151,22 @@ class PartTimes:
             self._templates.append(template)
         return found
 
-    def stretch(self, coarse: Coarse) -> Stretch:
+    def stretch(self, coarse: Coarse) -> PartRun:
         """All of a template at unit grain."""
         place = np.flatnonzero(coarse.is_segment)
         of_operator = np.searchsorted(place, coarse.item[coarse.fine.operators])
         last = np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1
         return self.joined((self.number(coarse.fine),), last)
 
-    def joined(self, parts: tuple[int, ...], last: Int64s) -> Stretch:
+    def joined(self, parts: tuple[int, ...], last: Int64s) -> PartRun:
         """Parts in a row, and where their segments end."""
         distinct = tuple(dict.fromkeys(parts))
         if distinct not in self._exchanges:
             own = [number for one in distinct for _, number in self._templates[one].exchanges]
             self._exchanges[distinct] = tuple(sorted({*own} - {NOTHING}))
-        return Stretch(parts, last, self._exchanges[distinct])
+        return PartRun(parts, last, self._exchanges[distinct])
 
-    def segments(self, stretch: Stretch, exchange_ns: Mapping[int, int]) -> SegmentTimes:
+    def segments(self, stretch: PartRun, exchange_ns: Mapping[int, int]) -> SegmentTimes:
         """How long each segment of a stretch takes.
 
         Args:
@@ -193,7 +193,7 @@ class PartTimes:
         first_ns, _, host_ns, operators_ns = found.totals_ns.tolist()
         return int(found.ends_ns[-1, 0]) - first_ns, operators_ns, host_ns
 
-    def _run(self, stretch: Stretch, exchange_ns: Mapping[int, int]) -> _Ends:
+    def _run(self, stretch: PartRun, exchange_ns: Mapping[int, int]) -> _Ends:
         distinct = tuple(dict.fromkeys(stretch.parts))
         table, exchange = self._table(distinct)
         kinds = exchange.tolist()

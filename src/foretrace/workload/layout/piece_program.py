@@ -16,7 +16,7 @@ import numpy as np
 
 from foretrace.base import GraphError, Int64s, row_starts
 from foretrace.workload.layout._compiled import Job, lanes, run_step
-from foretrace.workload.layout.part_times import SegmentTimes, Stretch
+from foretrace.workload.layout.part_times import SegmentTimes, PartRun
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,
@@ -59,7 +59,7 @@ class PieceProgram:
     exits: tuple[tuple[int, ...], ...]  # by member
     loose: tuple[int, ...]
     uses: tuple[int, ...]  # operators behind which gathered parameters are free, in order
-    stretch: Stretch | None  # what its segments are made of; `None`: it has no operators
+    stretch: PartRun | None  # what its segments are made of; `None`: it has no operators
     times: dict[tuple[int, ...], Int64s] = field(default_factory=dict)  # by those of `inner`
 
     @property
@@ -81,7 +81,7 @@ class PieceProgram:
 
 def unit_program(
     units: Sequence[UnitTemplate],
-    stretch: Stretch | None,
+    stretch: PartRun | None,
     *,
     ahead: int,
     held_by: Sequence[tuple[tuple[int, ...], ...]] = ((), ()),
@@ -119,7 +119,7 @@ def unit_program(
 
 
 def closing_program(
-    template: Template, stretch: Stretch | None, *, is_barrier: bool
+    template: Template, stretch: PartRun | None, *, is_barrier: bool
 ) -> PieceProgram:
     """What follows a stage's units, one stretch behind the other."""
     rows = [(item, Wait.INSIDE, number, 0) for number, item in template.edges]
@@ -141,7 +141,7 @@ def gathering_program(template: Template, *, is_behind: bool) -> PieceProgram:
 def _program(
     template: Template,
     waits: Sequence[tuple[int, int, int, int]],
-    stretch: Stretch | None,
+    stretch: PartRun | None,
     loose: tuple[int, ...] = (),
     uses: tuple[int, ...] = (),
 ) -> PieceProgram:
@@ -161,7 +161,7 @@ class Rows:
     uses: tuple[int, ...] = ()
 
 
-def program_of(rows: Rows, stretch: Stretch | None) -> PieceProgram:
+def program_of(rows: Rows, stretch: PartRun | None) -> PieceProgram:
     """A piece of these rows, which is not timed yet."""
     items = np.empty((len(rows.items), 3), np.int64)
     items[:, :2], items[:, 2] = rows.items, _JOIN_OF_STREAM[rows.items[:, 0]]

@@ -24,7 +24,7 @@ from foretrace.workload.layout.part_times import (
     KernelTimes,
     PartTimes,
     SegmentTimes,
-    Stretch,
+    PartRun,
     Timing,
 )
 from foretrace.workload.layout.piece_program import (
@@ -370,7 +370,7 @@ class _Step:
             found = bool(code & 1) if plan.pipeline > 1 else kind is Pass.FORWARD
         return found
 
-    def _stretch(self, template: Template) -> Stretch | None:
+    def _stretch(self, template: Template) -> PartRun | None:
         coarse = self._templates.coarse.get(id(template))
         has_operators = coarse is not None and coarse.is_segment.any()
         return self._work.times.stretch(coarse) if coarse is not None and has_operators else None
