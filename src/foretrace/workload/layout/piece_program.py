@@ -16,7 +16,7 @@ import numpy as np
 
 from foretrace.base import GraphError, Int64s, row_starts
 from foretrace.workload.layout._compiled import Job, lanes, run_step
-from foretrace.workload.layout.part_times import SegmentTimes, PartRun
+from foretrace.workload.layout.part_times import PartRun, SegmentTimes
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,

@@ -22,9 +22,9 @@ from foretrace.workload.layout.closing import Closings, has_table
 from foretrace.workload.layout.launch import launch_named
 from foretrace.workload.layout.part_times import (
     KernelTimes,
+    PartRun,
     PartTimes,
     SegmentTimes,
-    PartRun,
     Timing,
 )
 from foretrace.workload.layout.piece_program import (
