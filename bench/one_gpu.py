@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -115,6 +116,29 @@ def estimates(machine: Machine) -> None:
     print()
 
 
+def on_known_host(machine: Machine) -> None:
+    """What variants that the host bounds take once one of them says how long its launches take."""
+    sys.path.insert(0, str(FOLDER))
+    import record  # the script that trained them
+
+    def estimated(name: str, on: Machine, folder: str) -> Any:
+        variant = record.VARIANTS[name]
+        path = Path(folder) / f"{name}.toml"
+        path.write_text(model_text(variant))
+        software = "fsdp-compiled" if variant.is_compiled else "fsdp-eager"
+        return ft.estimate(path, plan_of(variant), on, num_ranks=1, software=software)
+
+    known, *others = HOST_BOUND
+    with tempfile.TemporaryDirectory() as folder:
+        times = measured_ns(known) / estimated(known, machine, folder).step_ns
+        host = replace(machine, host=replace(machine.host, launch_times=times))
+        print(f"launches take {times:.2f} times the usual by {known}; with that:")
+        for name in others:
+            found = estimated(name, host, folder)
+            show(name, found, name, found.interval)
+    print()
+
+
 def measured_machine(folder: Path) -> Machine:
     """The machine with constants that the tables of its kernels teach, no step among them.
 
@@ -200,6 +224,7 @@ def plan_of(variant: Any) -> dict[str, object]:
 if __name__ == "__main__":
     changes()
     estimates(load_machine(MACHINE))
+    on_known_host(load_machine(MACHINE))
     print("with what the tables of its kernels teach:")
     with tempfile.TemporaryDirectory() as constants:
         estimates(measured_machine(Path(constants)))

@@ -71,8 +71,21 @@ def test_a_router_that_limits_hosts_sends_less_between_them() -> None:
     assert limited < exchange_ns(Library.DEEP_EP, machine, 64)
 
 
+def test_neighbouring_experts_of_few_ranks_are_few_copies() -> None:
+    neighbours = Dispatched(Library.DEEP_EP, 8, most_ranks=2)
+
+    assert neighbours.copies(64) == 2
+    assert neighbours.copies(1) == 1
+    assert neighbours.hosts_reached(8) == 2
+    assert Dispatched(Library.DEEP_EP, 8, most_hosts=1, most_ranks=2).hosts_reached(8) == 1
+
+
 def test_names_say_library_choices_and_hosts_and_are_all_to_all() -> None:
-    for what in (Dispatched(Library.DEEP_EP, 8, 8, 4), Dispatched(Library.HYBRID_EP, 4)):
+    for what in (
+        Dispatched(Library.DEEP_EP, 8, 8, 4),
+        Dispatched(Library.HYBRID_EP, 4),
+        Dispatched(Library.DEEP_EP, 8, 8, 0, 2),
+    ):
         assert Dispatched.named(what.name) == what
         assert collective_kind_of(what.name) is CollectiveKind.ALL_TO_ALL
     assert Dispatched.named("alltoall") is None

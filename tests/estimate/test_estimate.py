@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretrace.analyze import windows
 from foretrace.base import MachineError, WorkloadError
-from foretrace.estimate import Estimate, estimate, unmodelled_of
+from foretrace.estimate import Estimate, estimate, unit_step, unmodelled_of
 from foretrace.graph import verify
 from foretrace.machine import load_machine
 from foretrace.software import software_called
@@ -191,6 +191,32 @@ def test_launches_on_the_critical_path_are_noted() -> None:
     found = estimate(MODEL, replace(SMALL, sequence=32), MACHINE)
 
     assert any("launches on the host" in note for note in found.notes)
+
+
+def test_launches_take_as_long_as_the_host_says_and_the_plan_before_it() -> None:
+    short = replace(SMALL, sequence=32)
+    slow = replace(MACHINE, host=replace(MACHINE.host, launch_times=2.0))
+    stated = replace(short, implementation=replace(short.implementation, launch_times=1.0))
+
+    usual, slower = estimate(MODEL, short, MACHINE), estimate(MODEL, short, slow)
+
+    assert 1.6 < slower.step_ns / usual.step_ns < 2.05
+    assert slower.plan.implementation.launch_times == 2.0
+    assert estimate(MODEL, stated, slow).step_ns == usual.step_ns
+    grown = unit_step(MODEL, short, slow).step_ns / unit_step(MODEL, short, MACHINE).step_ns
+    assert grown == pytest.approx(slower.step_ns / usual.step_ns, rel=0.02)
+
+
+def test_an_unknown_host_widens_what_its_launches_bound_and_nothing_else() -> None:
+    def widened(plan: Plan) -> float:
+        known = replace(plan, implementation=replace(plan.implementation, launch_times=1.0))
+        without, found = (estimate(MODEL, one, MACHINE).interval for one in (plan, known))
+        assert without.step_ns == found.step_ns
+        return (without.high_ns / without.low_ns) / (found.high_ns / found.low_ns)
+
+    captured = replace(SMALL, sequence=4096, implementation=Implementation(launch="graph"))
+    assert widened(replace(SMALL, sequence=32)) > 1.5
+    assert widened(captured) == pytest.approx(1, rel=1e-3)
 
 
 def test_repr_says_what_and_how_long(found: Estimate) -> None:

@@ -188,3 +188,23 @@ def test_lists_and_descriptions_tell_themselves() -> None:
     assert {"megatron", "unknown"} <= {one.name for one in listed.rows}
     assert shown.as_json()["class"] == "megatron"
     assert shown.to_polars("learned").height == len(shown.learned)
+
+
+def test_a_chip_alone_has_no_factor_that_runs_of_many_taught() -> None:
+    known = load_software("llm-foundry")
+
+    alone = kernel_factors(known, "Hopper", is_alone=True)
+
+    assert {alone[name] for name in _FORMATS.values()} == {1.0}
+    assert kernel_factors(known, "Hopper")[_PRODUCTS] > 1.1
+    assert alone["attention"] == 1.8  # what a description states is its kernels' own
+
+
+def test_what_a_description_states_of_products_is_so_of_a_chip_alone(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'kind = "software"\nclass = "jax"\n'
+        '[kernels]\n"gemm library" = { value = 1.1, assumed = "as we saw" }\n'
+    )
+
+    assert kernel_factors(load_software(path), "Hopper", is_alone=True)["gemm library"] == 1.1

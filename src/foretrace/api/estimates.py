@@ -205,7 +205,7 @@ def estimate(
             found.plan,
             found_machine,
             documents=documents_named(documents),
-            costs=costs or software_costs(found_machine, known),
+            costs=costs or software_costs(found_machine, known, num_ranks=found.plan.num_ranks),
         )
         found = replace(found, mix=mix)
     found = with_nearest(found)
@@ -234,7 +234,8 @@ def _under_load(
     mixes = expert_mixes(
         even.model, even.plan, even.machine, load=load,
         placements=[*asked, *(one for one in others if one not in asked)],
-        costs=options["costs"] or software_costs(even.machine, even.software),
+        costs=options["costs"]
+        or software_costs(even.machine, even.software, num_ranks=even.plan.num_ranks),
         inflation=options["inflation"],
     )  # fmt: skip
     note = (

@@ -126,14 +126,25 @@ class Dispatched:
     chosen: int  # experts of a token
     host_ranks: int = 0  # most ranks that are taken for one host; 0: all of a scale-up domain
     most_hosts: int = 0  # that a token goes to; 0: as many as it chooses
+    most_ranks: int = 0  # so too
 
     @property
     def name(self) -> str:
         """What graphs call the exchange: "alltoall by DeepEP, top 8, hosts of 8, at most 4"."""
         hosts = f", hosts of {self.host_ranks}" if self.host_ranks else ""
         most = f", at most {self.most_hosts}" if self.most_hosts else ""
+        ranks = f", on {self.most_ranks} ranks" if self.most_ranks else ""
         kind = CollectiveKind.ALL_TO_ALL.value
-        return f"{kind} by {self.library}, top {self.chosen}{hosts}{most}"
+        return f"{kind} by {self.library}, top {self.chosen}{hosts}{most}{ranks}"
+
+    def copies(self, num_ranks: Float64s | float) -> Float64s:
+        """Ranks of so many that a token goes to, on average."""
+        return np.minimum(distinct(num_ranks, self.chosen), self.most_ranks or np.inf)
+
+    def hosts_reached(self, num_hosts: Float64s | float) -> Float64s:
+        """Hosts of so many that a token goes to, on average."""
+        most = min(self.most_hosts or np.inf, self.most_ranks or np.inf)
+        return np.minimum(distinct(num_hosts, self.chosen), most)
 
     @classmethod
     def named(cls, name: str) -> Dispatched | None:
@@ -146,7 +157,7 @@ class Dispatched:
 
 _DISPATCHED = re.compile(
     rf"{CollectiveKind.ALL_TO_ALL} by ({'|'.join(Library)}), top (\d+)"
-    r"(?:, hosts of (\d+))?(?:, at most (\d+))?"
+    r"(?:, hosts of (\d+))?(?:, at most (\d+))?(?:, on (\d+) ranks)?"
 )
 _CHANNELS = re.compile(r" in (\d+) channels$")
 _ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)

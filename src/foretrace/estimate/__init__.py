@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.shared_links import shared_links as shared_links
     from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
+    from foretrace.estimate.step_time import UNKNOWN_HOST as UNKNOWN_HOST
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED
     from foretrace.estimate.step_time import FamilySpread as FamilySpread
     from foretrace.estimate.step_time import Interval as Interval
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import UnitRun as UnitRun
     from foretrace.estimate.step_time import UnitTiming as UnitTiming
     from foretrace.estimate.step_time import interval as interval
+    from foretrace.estimate.step_time import on_host as on_host
     from foretrace.estimate.step_time import run_units as run_units
     from foretrace.estimate.step_time import simulated_step as simulated_step
     from foretrace.estimate.step_time import step_of_costs as step_of_costs

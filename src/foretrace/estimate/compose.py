@@ -26,6 +26,7 @@ from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,
     interval,
+    on_host,
     simulated_step,
     unmodelled_width,
 )
@@ -135,6 +136,7 @@ def estimate(
         raise ValueError(f"price_per_hour must not be negative, got {price_per_hour}")
     check_plan(plan, model)
     machine = with_hosts(machine, plan.num_ranks)
+    plan = on_host(plan, machine)
     peak = peak_flops_per_ns(plan, machine.chip)
     schedule = schedule_of(plan)
     if isinstance(model, Recommender) and is_uneven(plan):
@@ -144,8 +146,10 @@ def estimate(
     laid_out = with_widest_groups(laid_out, machine)
     known = software or load_software(UNKNOWN_SOFTWARE)
     is_shared = network is NetworkUse.SHARED
-    costs_of = None if costs is not None else partial(software_costs, software=known)
-    costs = costs or software_costs(unshared(machine) if is_shared else machine, known)
+    costs_of = None
+    if costs is None:
+        costs_of = partial(software_costs, software=known, num_ranks=plan.num_ranks)
+        costs = costs_of(unshared(machine) if is_shared else machine)
     if slow_link is not None and not 0 < slow_link <= 1:
         raise WorkloadError(f"a slow link keeps a share above 0 up to 1, got {slow_link}")
     if slow_link is not None and not is_shared:
@@ -161,7 +165,8 @@ def estimate(
     done = simulated_step(laid_out.graph, costs, inflation or Inflation(), sharing=sharing)
     if unmodelled is None:
         unmodelled = unmodelled_of(model, software, machine)
-    spread = interval(done, unmodelled=unmodelled)
+    knows_host = plan.implementation.launch_times is not None
+    spread = interval(done, unmodelled=unmodelled, knows_host=knows_host)
     memory = _memory(model, plan, machine)
     links = shared_links(done, costs_of, inflation or Inflation()) if with_prices else None
     rails: tuple[OneMoreRail, ...] = ()
@@ -192,7 +197,7 @@ def estimate(
             *_notes_on_software(software),
             *_notes_on_plan(plan, network),
             *(model.notes if isinstance(model, ModuleProgram) else ()),
-            *_notes_on_time(done, spread),
+            *_notes_on_time(done, spread, knows_host=knows_host),
             *_notes_on_links(links, rails),
             *_notes_on_memory(model, memory),
         ),
@@ -242,7 +247,8 @@ def estimate_draft(
     answer = None
     network = options.get("network", NetworkUse.PRIVATE)
     if options.get("costs") is None and network is NetworkUse.PRIVATE:
-        options["costs"] = software_costs(machine, software)
+        most = max(plan.num_ranks for plan in plans)
+        options["costs"] = software_costs(machine, software, num_ranks=most)
     for done, plan in enumerate(plans):
         if done == 1:  # only the answer is looked into
             options = {**options, "folded": True, "slow_link": None, "one_more_rail": False}
@@ -293,10 +299,19 @@ def with_nearest(found: Estimate) -> Estimate:
     return replace(found, nearest=nearest)
 
 
-def software_costs(machine: Machine, software: TrainingSoftware | None = None) -> CostModel:
-    """What predicts durations within a step of software, or of such as nothing is known of."""
+def software_costs(
+    machine: Machine, software: TrainingSoftware | None = None, *, num_ranks: int | None = None
+) -> CostModel:
+    """What predicts durations within a step of software, or of such as nothing is known of.
+
+    Args:
+        machine: with the chips.
+        software: what runs the step.
+        num_ranks: chips of the job; several, if left out.
+    """
     known = software or load_software(UNKNOWN_SOFTWARE)
-    return step_costs(machine, kernel_factors(known, machine.chip.architecture))
+    architecture = machine.chip.architecture
+    return step_costs(machine, kernel_factors(known, architecture, is_alone=num_ranks == 1))
 
 
 def unmodelled_of(
@@ -394,7 +409,7 @@ def _fits(memory: Footprint | None) -> bool:
     return memory is None or memory.fits is not False
 
 
-def _notes_on_time(done: SimulatedStep, spread: Interval) -> Iterator[str]:
+def _notes_on_time(done: SimulatedStep, spread: Interval, *, knows_host: bool) -> Iterator[str]:
     """What a reader of the step's time has to know."""
     graph = done.timeline.graph
     unknown = np.unique(graph.operator[done.costs.source == Source.UNKNOWN])
@@ -404,10 +419,13 @@ def _notes_on_time(done: SimulatedStep, spread: Interval) -> Iterator[str]:
         yield f"no cost model knows {listed}: taken to need no time"
     share = sum(one.critical_ns for one in spread.families if one.family == STATED) / spread.step_ns
     if share > _MUCH:
-        yield (
-            f"{100 * share:.0f} % of the critical path is launches on the host, whose time is a "
-            "rule with no error stated, so the interval is too narrow"
+        how = (
+            "whose time is as stated for it"
+            if knows_host
+            else "of which nothing is known, so they may take twice or half the usual: state "
+            "launch_times in its description, or implementation.launch_times in the plan"
         )
+        yield f"{100 * share:.0f} % of the critical path is launches on the host, {how}"
 
 
 def _notes_on_links(links: SharedLinks | None, rails: Sequence[OneMoreRail]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from foretrace.answer import Plain
 from foretrace.base import Float64s, Int32s, Int64s, MachineError
 from foretrace.cost import (
     NO_TEXT,
+    STATED,
     CollectiveRequests,
     CostModel,
     Costs,
@@ -72,6 +73,10 @@ OF_KNOWLEDGE: Mapping[Knowledge, float] = {
 # Of a step that was recorded, whose software is in the recording: as wide as runs need that are
 # predicted from their neighbours.
 UNMODELLED = 0.106
+# Logarithmic width each way of launches on a host of which nothing is known: traces have 0.5 to 2
+# times the usual where no Python stacks are recorded (those behind `workload.layout.launch`), which
+# is taken for one standard deviation; 1.2816 of them are the 90th percentile.
+UNKNOWN_HOST: float = 1.2816 * math.log(2)
 NOT_MODELLED = "not modelled"  # in place of a family
 _NEVER_FREE = (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOLUTION)
 
@@ -181,13 +186,20 @@ class Interval:
     families: tuple[FamilySpread, ...]  # the widest first
 
 
-def interval(step: SimulatedStep, *, unmodelled: float = UNMODELLED, row: int = 0) -> Interval:
+def interval(
+    step: SimulatedStep,
+    *,
+    unmodelled: float = UNMODELLED,
+    row: int = 0,
+    knows_host: bool = True,
+) -> Interval:
     """The interval of a simulated step.
 
     Args:
         step: one step, or several.
         unmodelled: spread of what no cost model knows, on a logarithmic scale, each way.
         row: which of the steps, in order of time.
+        knows_host: whether launches take as long as stated; else they may take half or twice that.
     """
     steps = windows(step.timeline)
     step_ns = int(steps.duration_ns[row])
@@ -200,6 +212,11 @@ def interval(step: SimulatedStep, *, unmodelled: float = UNMODELLED, row: int = 
     above_ns = (costs.high_ns - costs.duration_ns)[node] * grown
     count = len(costs.families)
     family = costs.family[node]
+    if not knows_host and STATED in costs.families:
+        is_launch = family == costs.families.index(STATED)
+        more = math.exp(UNKNOWN_HOST)
+        below_ns[is_launch] = step.duration_ns[node][is_launch] * (1 - 1 / more)
+        above_ns[is_launch] = step.duration_ns[node][is_launch] * (more - 1)
     critical, low, high = (
         np.bincount(family, weights, minlength=count)
         for weights in (step.duration_ns[node], below_ns, above_ns)
@@ -228,6 +245,14 @@ def _ends(step_ns: int, families: tuple[FamilySpread, ...], unmodelled: float) -
     below = math.hypot(math.log(step_ns / (step_ns - shorter_ns)), unmodelled)
     above = math.hypot(math.log((step_ns + longer_ns) / step_ns), unmodelled)
     return round(step_ns * math.exp(-below)), round(step_ns * math.exp(above))
+
+
+def on_host(plan: Plan, machine: Machine) -> Plan:
+    """The plan with launches as the machine's host takes them, unless it says so itself."""
+    said, times = plan.implementation, machine.host.launch_times
+    if said.launch_times is not None or times is None:
+        return plan
+    return replace(plan, implementation=replace(said, launch_times=times))
 
 
 @dataclass(frozen=True)
@@ -266,6 +291,7 @@ def unit_step(
         MachineError: if the machine cannot be costed.
     """
     check_plan(plan, model)
+    plan = on_host(plan, machine)
     layout = unit_layout(blocks_of_model(model, plan), plan)
     return run_units(layout, costs or step_costs(machine), inflation or Inflation())
 

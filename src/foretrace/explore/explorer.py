@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.base import ModelError, WorkloadError
 from foretrace.cost import CostModel, Inflation, Remembered
-from foretrace.estimate import UnitRun, run_units, software_costs, where
+from foretrace.estimate import UnitRun, on_host, run_units, software_costs, where
 from foretrace.graph import NodeKind, Phase
 from foretrace.machine import Machine, with_hosts
 from foretrace.software import TrainingSoftware
@@ -134,7 +134,7 @@ class Explorer:
     def answer(self, asked: Mapping[str, str]) -> dict[str, object]:
         """The step, its memory, its parts and the timeline of its stages; or why it cannot run."""
         try:
-            plan = self.plan(asked)
+            plan = on_host(self.plan(asked), self.machine)
             check_plan(plan, self.model, plan.num_ranks)
             machine, costs = self._costs_on(plan.num_ranks)
             layout = unit_layout(blocks_of_model(self.model, plan), plan)
@@ -146,7 +146,7 @@ class Explorer:
     def _costs_on(self, num_ranks: int) -> tuple[Machine, CostModel]:
         if num_ranks not in self._costs:
             machine = with_hosts(self.machine, num_ranks)
-            costs = Remembered(software_costs(machine, self.software))
+            costs = Remembered(software_costs(machine, self.software, num_ranks=num_ranks))
             self._costs[num_ranks] = machine, costs
         return self._costs[num_ranks]
 

@@ -62,6 +62,13 @@ HOST_FIELDS = (
         "storage_bandwidth", QuantityKind.BANDWIDTH, "0.1 GB/s", "1 TB/s", "reads of all of them"
     ),
     FigureField("power", QuantityKind.POWER, "50 W", "200 kW", "at most, of the whole host"),
+    FigureField(
+        "launch_times",
+        QuantityKind.RATIO,
+        0.2,
+        20,
+        "times as long as usual that a program takes from one launch to the next",
+    ),
 )
 
 _KEYS = ("kind", "title", "chip", "cpu", "topology", "network", "sources", "figures")
@@ -94,6 +101,7 @@ class Host(DataSheet):
     cpu_memory_bytes: int | None
     storage_bytes: int | None
     power_watts: float | None
+    launch_times: float | None  # times as long as usual from launch to launch
     figures: tuple[Figure, ...]
     parent: str
     path: Path
@@ -175,6 +183,7 @@ def _host(found: Document, folders: Sequence[Path]) -> Host:
         cpu_memory_bytes=whole(figures, "cpu_memory"),
         storage_bytes=whole(figures, "storage"),
         power_watts=number(figures, "power"),
+        launch_times=number(figures, "launch_times"),
         figures=tuple(figures.values()),
         parent=found.parent,
         path=found.path,

@@ -92,7 +92,12 @@ def searched(
     sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
     machine = with_hosts(machine, max(sizes))
     is_shared = network is NetworkUse.SHARED
-    costs = costs or software_costs(unshared(machine) if is_shared else machine, software)
+    host_times = machine.host.launch_times
+    if host_times is not None and not draft.states("implementation.launch_times"):
+        draft = draft.with_fields({"implementation.launch_times": host_times})
+    costs = costs or software_costs(
+        unshared(machine) if is_shared else machine, software, num_ranks=max(sizes)
+    )
     ground = ModelGround(
         model,
         machine,

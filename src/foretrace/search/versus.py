@@ -8,6 +8,7 @@ other has: what both have alike cannot turn their order around.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from statistics import NormalDist
 from typing import ClassVar
 
 from foretrace.answer import Column, Plain, Shown, Table, Unit, duration_text
-from foretrace.estimate import NOT_MODELLED
+from foretrace.estimate import NOT_MODELLED, FamilySpread
 from foretrace.search.looked import Looked
 
 _WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard deviations
@@ -58,17 +59,19 @@ class Versus(Plain):
 
     @property
     def _spreads_ns(self) -> Mapping[str, tuple[int, float]]:
-        """By family: how much more of it, and its spread in the difference."""
-        sides = [
-            {one.family: (one.critical_ns, (one.low_ns + one.high_ns) / 2) for one in side.spreads}
-            for side in (self.other, self.best)
-        ]
+        """By family: how much more of it, and its spread in the difference.
+
+        What the other has more of tells for the best one less if it is shorter than thought, what
+        the best has more of if it is longer.
+        """
+        sides = [{one.family: one for one in side.spreads} for side in (self.other, self.best)]
+        none = FamilySpread("", 0, 0, 0)
         found = {}
         for family in dict.fromkeys(sides[0] | sides[1]):
-            (other_ns, other_spread), (own_ns, own_spread) = (
-                side.get(family, (0, 0.0)) for side in sides
-            )
-            found[family] = (other_ns - own_ns, abs(other_spread - own_spread) / _WIDTH_80)
+            other, own = (side.get(family, none) for side in sides)
+            more_ns = other.critical_ns - own.critical_ns
+            ends = (one.low_ns if more_ns > 0 else one.high_ns for one in (other, own))
+            found[family] = (more_ns, abs(operator.sub(*ends)) / _WIDTH_80)
         return found
 
     @property

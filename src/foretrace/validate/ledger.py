@@ -242,7 +242,8 @@ def kept(found: Estimate, name: str, *, date: str, version: str) -> KeptPredicti
     """An estimate, to be kept until its run is there."""
     software = found.software
     known = software or load_software(UNKNOWN_SOFTWARE)
-    factors = kernel_factors(known, found.machine.chip.architecture)
+    is_alone = found.plan.num_ranks == 1
+    factors = kernel_factors(known, found.machine.chip.architecture, is_alone=is_alone)
     products = (
         one.critical_ns for one in found.interval.families if one.family.startswith(PRODUCTS)
     )

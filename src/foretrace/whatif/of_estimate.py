@@ -144,7 +144,11 @@ def _outcome(
             ESTIMATED,
         )
     machine, is_shared = estimated.machine, estimated.network is NetworkUse.SHARED
-    model = costs or software_costs(unshared(machine) if is_shared else machine, estimated.software)
+    model = costs or software_costs(
+        unshared(machine) if is_shared else machine,
+        estimated.software,
+        num_ranks=estimated.plan.num_ranks,
+    )
     job, alone = changed(
         unchanged(estimated.graph),
         estimated.costs,
@@ -157,7 +161,8 @@ def _outcome(
     sharing = sharing_of(estimated.laid_out, model, machine) if is_shared else None
     done = step_of_costs(job.graph, alone, inflation or Inflation(), sharing=sharing)
     unmodelled = unmodelled_of(estimated.model, estimated.software, estimated.machine)
-    spread = interval(done, unmodelled=unmodelled)
+    knows_host = estimated.plan.implementation.launch_times is not None
+    spread = interval(done, unmodelled=unmodelled, knows_host=knows_host)
     return ScenarioOutcome(
         alone,
         done.timeline,

@@ -18,7 +18,7 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.base import Float64s, Int64s, ScenarioError
-from foretrace.estimate import UNMODELLED, Estimate
+from foretrace.estimate import UNKNOWN_HOST, UNMODELLED, Estimate
 from foretrace.graph import EdgeKind
 from foretrace.simulate import simulate
 from foretrace.whatif.resize.named import Sizes
@@ -89,9 +89,8 @@ def differences(model: Transformer, sizes: Sizes) -> tuple[str, ...]:
 LAUNCH_FACTORS = tuple(2.0 ** (at / 2) for at in range(-4, 6))
 _WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard deviations
 _LOG_FINE = np.linspace(math.log(LAUNCH_FACTORS[0]), math.log(LAUNCH_FACTORS[-1]), 241)
-# Standard deviations of logarithms. Launches: recorded with Python stacks they take "several
-# times the usual" 20 us, without 0.5 to 2 times (the traces behind `workload.layout.launch`).
-_OF_LAUNCHES = math.log(2)
+# Standard deviations of logarithms.
+_OF_LAUNCHES = UNKNOWN_HOST / _WIDTH_80
 _OF_ALL_ELSE = UNMODELLED / _WIDTH_80
 # Logarithmic width each way of a step all of whose critical path is new. What it is made of errs
 # apart, so that a share of it counts by its root. As wide as 80% of vTrain's runs need, predicted

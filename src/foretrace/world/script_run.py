@@ -193,7 +193,8 @@ def _simulated(
     if machine is None:
         return simulate(graph, graph.measured_ns), None
     machine = with_hosts(machine, asked.world_size)
-    done = simulated_step(graph, software_costs(machine, software), Inflation())
+    costs = software_costs(machine, software, num_ranks=asked.world_size)
+    done = simulated_step(graph, costs, Inflation())
     return done.timeline, machine
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.validate import read_runs, unread_rows
+from foretrace.validate.runs.configuration import model_of
+from foretrace.validate.runs.plans import plans_of
 from tests.validate.runs.sample import DESCRIPTION, published, write_table
 
 
@@ -47,3 +49,18 @@ def test_a_row_whose_number_has_no_end_is_left_out(tmp_path: Path, number: str) 
 
     assert [run.id for run in read_runs(path, DESCRIPTION)] == ["made-up-1"]
     assert f"layers '{number}', which is no number" in unread_rows(path, DESCRIPTION)[0]
+
+
+def test_how_long_launches_take_is_a_column_and_in_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    known = published(tmp_path)
+    write_table(path, {})
+    header, row = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(f"{header},launch_times\n{row},2.5\n", encoding="utf-8")
+
+    (run,) = read_runs(path, DESCRIPTION)
+
+    assert (known.launch_times, run.launch_times) == (None, 2.5)
+    model = model_of(run)
+    assert plans_of(run, model).plans[0].implementation.launch_times == 2.5
+    assert plans_of(known, model).plans[0].implementation.launch_times is None

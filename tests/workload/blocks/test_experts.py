@@ -80,6 +80,16 @@ def test_a_library_sends_a_token_once_to_a_rank(dispatch: Dispatch, name: str) -
     assert not {"tokens in order of experts", "weighted sum of experts"} & labels
 
 
+def test_experts_of_few_ranks_are_sent_to_no_more() -> None:
+    dispatch = Dispatch(copies=Copies.BY_HOST, most_ranks=2)
+    plan = replace(PLAN, expert=64, data=64, dispatch=dispatch)
+
+    sent = exchanges(with_experts("deepseek-v3", plan).forward)
+
+    assert [item.num_bytes for item in sent] == [4096 * 2 * 7168 * 2] * 2
+    assert {item.name for item in sent} == {"alltoall by DeepEP, top 8, hosts of 8, on 2 ranks"}
+
+
 def test_tokens_are_quantised_on_their_way_there_alone() -> None:
     precision = Precision(products="fp8")
     plan = replace(PLAN, expert=8, data=8, precision=precision, dispatch=Dispatch(quantised=True))

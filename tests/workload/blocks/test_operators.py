@@ -302,6 +302,9 @@ def test_scaled_rotations_and_clamps_are_kernels_of_their_own_where_nothing_join
     assert not any("clamped" in one for one in captured)
     assert "query rotation" in found(model, Implementation())
     assert "query rotation" in found(LLAMA, apart)
+    joined = found(model, Implementation(fuses_clamps=True))
+    assert not any("clamped" in one for one in joined)
+    assert "SwiGLU" in joined
 
 
 def test_views_of_one_product_s_result_are_read_across_and_their_gradients_joined() -> None:

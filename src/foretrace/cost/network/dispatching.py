@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Dispatched, Float64s, Library, distinct
+from foretrace.base import Dispatched, Float64s, Library
 from foretrace.cost.fitting import at_once
 from foretrace.cost.network.span import GroupSpan
 from foretrace.machine import Chip
@@ -58,10 +58,7 @@ def dispatched_ns(what: Dispatched, num_bytes: Float64s, span: GroupSpan, chip: 
     if not inside:
         return inside_ns
     hosts = span.num_ranks / inside
-    reached = float(distinct(hosts, what.chosen))
-    if what.most_hosts:
-        reached = min(reached, what.most_hosts)
-    token = num_bytes / float(distinct(span.num_ranks, what.chosen))
-    away = token * reached * (1 - 1 / hosts)
+    token = num_bytes / float(what.copies(span.num_ranks))
+    away = token * float(what.hosts_reached(hosts)) * (1 - 1 / hosts)
     between_ns = away / (min(one.bytes_per_ns for one in span.levels) * rates.network_share)
     return at_once(inside_ns, between_ns)

@@ -24,7 +24,6 @@ from foretrace.base import (
     Float64s,
     Int64s,
     channels_of,
-    distinct,
 )
 from foretrace.cost.network.domain import DIRECT, collective_named
 from foretrace.machine import LinkWay, MachineLinks
@@ -204,7 +203,7 @@ def _direct(
         parts.append(reached - insides[tier - 1] / size)
     if dispatched is not None:
         hosts = np.maximum(size / inside, 1.0)
-        once = distinct(hosts, dispatched.chosen) / distinct(float(size), dispatched.chosen)
+        once = dispatched.hosts_reached(hosts) / dispatched.copies(float(size))
         parts = [(inside - 1) / inside, *(part * once for part in parts[1:])]
     for tier, part in enumerate(parts):
         uses = part > 0

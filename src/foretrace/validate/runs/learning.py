@@ -112,6 +112,8 @@ def _told_groups(runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]) ->
     for run, one in zip(runs, rows, strict=True):
         if one.predicted_s is None or not one.measured_s or one.has_experts:
             continue
+        if one.num_gpus == 1:  # a chip alone has no factor
+            continue
         dtype = _format(one.precision)
         if one.products_s.get(dtype, 0.0) >= _LEAST_SHARE * one.predicted_s:
             key = (one.software_class, one.architecture, one.source, dtype)

@@ -117,6 +117,7 @@ def _base(run: PublishedRun, *, has_experts: bool) -> Plan:
         sequence_parallel=sequence_parallel and tensor > 1,
         reshard_after_forward=run.sharding != "zero2",
         precision=_precision(run, stated.precision),
+        implementation=replace(stated.implementation, launch_times=run.launch_times),
     )
     return with_fields(plan, run.description.stated_plan(run.texts).stated)
 

@@ -37,7 +37,10 @@ _Key = tuple[Transformer, str, str, str]
 def costs_of(run: PublishedRun, machine: Machine) -> CostModel:
     """The cost model of a run on its machine, with nothing that its own source taught."""
     software, architecture = run.described_software, machine.chip.architecture
-    return step_costs(machine, kernel_factors(software, architecture, without=(run.family,)))
+    factors = kernel_factors(
+        software, architecture, without=(run.family,), is_alone=run.num_gpus == 1
+    )
+    return step_costs(machine, factors)
 
 
 def runs_report(

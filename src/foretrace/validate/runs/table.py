@@ -55,6 +55,7 @@ class PublishedRun:
     global_batch: int
     seq_len: int
     sequence_parallel: bool | None
+    launch_times: float | None = None  # as long as usual from launch to launch, on its hosts
     network: str | None = None  # bandwidth of one GPU between hosts, one way: "400 Gb/s"
     measured_s: float | None
     peak_memory_gib: float | None
@@ -162,6 +163,7 @@ def run_of(
         "family": group.split("|", maxsplit=1)[0],
         "measured_s": _measured_s(cells),
         "peak_memory_gib": cells.number("peak_memory_gib"),
+        "launch_times": cells.number("launch_times"),
         "description": description,
         "beside": {name: text for name, text in beside.items() if name not in texts},
     }

@@ -220,7 +220,8 @@ def clamp_step(setting: Setting, rows: int, width: int) -> Step:
         NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_geglu.py,
         `weighted_bias_quick_geglu_impl`; `ScaledClampedQGeGLU` of Transformer Engine for graphs.
     """
-    if not setting.model.feed_forward.is_clamped or setting.plan.implementation.launch != "eager":
+    said = setting.plan.implementation
+    if not setting.model.feed_forward.is_clamped or said.fuses_clamps or said.launch != "eager":
         return Step()
     dtype = setting.made
     half = array((rows, width), dtype, (2 * width, 1))

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from foretrace.base import CollectiveKind, Dispatched, Library, distinct
+from foretrace.base import CollectiveKind, Dispatched, Library
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, exchange
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Copies, Group, Plan
@@ -284,7 +284,7 @@ def _sent(
     if library is None or group is not Group.EXPERT:
         return found
     host_ranks = dispatch.host_ranks if library is Library.DEEP_EP else 0
-    by = Dispatched(library, chosen, host_ranks, dispatch.most_hosts)
+    by = replace(_dispatched(plan, chosen), host_ranks=host_ranks)
     return replace(found, dispatched=by)
 
 
@@ -292,7 +292,14 @@ def copies_of(plan: Plan, chosen: int) -> float:
     """How many copies of a token leave its rank or are forwarded, for so many chosen experts."""
     if plan.dispatch.copies is Copies.BY_EXPERT:
         return chosen
-    return float(distinct(plan.expert, chosen))
+    return float(_dispatched(plan, chosen).copies(plan.expert))
+
+
+def _dispatched(plan: Plan, chosen: int) -> Dispatched:
+    """How many places a token goes to."""
+    dispatch = plan.dispatch
+    most = {"most_hosts": dispatch.most_hosts, "most_ranks": dispatch.most_ranks}
+    return Dispatched(_LIBRARIES[dispatch.copies], chosen, **most)
 
 
 def gathers_tokens(plan: Plan) -> bool:

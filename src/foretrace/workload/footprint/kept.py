@@ -235,7 +235,8 @@ def _activation(sizes: KeptSizes, *, numbers: int, where: str) -> Iterator[Kept]
         yield Kept(UP + where, inner)
     read = round(numbers * sizes.product_input)
     made = frozenset({RecomputeModule.EXPERT_ACTIVATION}) if where else frozenset()
-    if sizes.model.feed_forward.is_clamped and sizes.plan.implementation.launch == "eager":
+    said = sizes.plan.implementation
+    if sizes.model.feed_forward.is_clamped and said.launch == "eager" and not said.fuses_clamps:
         yield Kept("clamped gate and up" + where, 2 * inner, modules=made)
     yield Kept(_DOWN_INPUT + where, read, Use.PRODUCT_INPUT, made)
 

@@ -7,10 +7,11 @@ the device as far as it can, so launches show where they are slower than the wor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretrace.base import WorkloadError
 from foretrace.graph import DEFAULT_NS, EdgeConstant, EdgeKind
+from foretrace.workload.plan.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,11 @@ class Launch:
     optimizer_ns: int  # per operator of the optimizer
     exchange_ns: int  # per communication
     lag_ns: Mapping[EdgeKind, int] = field(default_factory=dict)  # 0 if left out
+
+    def slowed(self, times: float) -> Launch:
+        """On a host that takes so many times as long; hand-overs are the device's."""
+        taken = ("forward_ns", "backward_ns", "optimizer_ns", "exchange_ns")
+        return replace(self, **{name: round(times * getattr(self, name)) for name in taken})
 
     @property
     def constants(self) -> tuple[EdgeConstant, ...]:
@@ -80,3 +86,10 @@ def launch_named(name: str) -> Launch:
         raise WorkloadError(
             f"no way to launch is called {name!r}: known are {', '.join(_LAUNCHES)}"
         ) from None
+
+
+def launch_of(plan: Plan) -> Launch:
+    """The rule that a plan names, on the host that it says."""
+    said = plan.implementation
+    found = launch_named(said.launch)
+    return found if said.launch_times is None else found.slowed(said.launch_times)

@@ -23,7 +23,7 @@ from foretrace.workload.blocks.recommender import blocks_of_recommender, table_o
 from foretrace.workload.layout.closing import Optimizer, close
 from foretrace.workload.layout.drafted import Drafted, RankTable, drafted
 from foretrace.workload.layout.folded import Folded, LaidOut, Role, folded_graph, host_ns_of
-from foretrace.workload.layout.launch import Launch, launch_named
+from foretrace.workload.layout.launch import Launch, launch_of
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
 from foretrace.workload.layout.sharded import GatheredChunks, Gatherings
 from foretrace.workload.layout.stage_units import Transfers, write_units
@@ -74,7 +74,7 @@ def layout(
             f"num_replicas must be 1 to dp {plan.data}, of a folded layout, got {num_replicas}"
         )
     step = written(blocks, plan, schedule, optimizer=optimizer, num_replicas=num_replicas)
-    launch = launch or launch_named(plan.implementation.launch)
+    launch = launch or launch_of(plan)
     items = drafted(step.pieces)
     graph = graph_of_step(step, items, launch, host_ns_of(items.columns, launch)).graph
     keeps_one = folded and num_replicas is None

@@ -16,7 +16,7 @@ from foretrace.base import Float64s, Int64s, row_starts
 from foretrace.graph import EdgeKind
 from foretrace.workload.layout._compiled import run_stretch
 from foretrace.workload.layout.folded import host_ns_of
-from foretrace.workload.layout.launch import launch_named
+from foretrace.workload.layout.launch import launch_of
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,
@@ -132,7 +132,7 @@ class PartTimes:
             plan: says how its host launches and what exchanges take of a device.
             kernels: how long these take.
         """
-        self._kernels, self._launch = kernels, launch_named(plan.implementation.launch)
+        self._kernels, self._launch = kernels, launch_of(plan)
         lags = EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.LAUNCH
         self._lags = tuple(self._launch.lag_ns.get(kind, 0) for kind in lags)
         self._layers = stream_layers(plan.channels)

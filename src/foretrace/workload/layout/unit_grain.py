@@ -21,7 +21,7 @@ from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
 from foretrace.workload.layout.drafted import Drafted, drafted
 from foretrace.workload.layout.folded import LaidOut, host_ns_of
-from foretrace.workload.layout.launch import Launch, launch_named
+from foretrace.workload.layout.launch import Launch, launch_of
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
 from foretrace.workload.layout.pieces import Pieces, SortedPieces
 from foretrace.workload.layout.tables import COMPUTE, NOTHING
@@ -156,7 +156,7 @@ def unit_layout(
         WorkloadError: so too.
     """
     step = written(blocks, plan, schedule, optimizer=optimizer, is_coarse=True)
-    launch = launch or launch_named(plan.implementation.launch)
+    launch = launch or launch_of(plan)
     return UnitLayout(_fragments(step, launch), step, launch)
 
 

@@ -19,7 +19,7 @@ from foretrace.graph import EdgeKind, Phase
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
 from foretrace.workload.layout.closing import Closings, has_table
-from foretrace.workload.layout.launch import launch_named
+from foretrace.workload.layout.launch import launch_of
 from foretrace.workload.layout.part_times import (
     KernelTimes,
     PartRun,
@@ -427,7 +427,7 @@ class _Step:
             tuple(exchange_ns[[row[number] for number in one.inner], stage].tolist())
             for one, stage in zip(self._programs, self._stages, strict=True)
         ]
-        host_ns = launch_named(self._plan.implementation.launch).exchange_ns
+        host_ns = launch_of(self._plan).exchange_ns
         for one, key in zip(self._programs, keys, strict=True):
             if key not in one.times:
                 one.times[key] = one.timed(self._segment_times(one, key), host_ns)
@@ -447,7 +447,7 @@ class _Step:
         columns, programs = joined_programs(self._programs, times, numbers)
         if plan.pipeline == 1:
             columns[:, 5] = 0
-        launch = launch_named(plan.implementation.launch)
+        launch = launch_of(plan)
         lag_ns = [launch.lag_ns.get(kind, 0) for kind in _LAGS]
         job = (
             *(units.rows, program, programs[:6], programs[6:], (*units.firsts, gather)),

@@ -13,6 +13,7 @@ from msgspec import Meta
 from foretrace.base import (
     Count,
     DescriptionKey,
+    Positive,
     Share,
     Text,
     Whole,
@@ -66,6 +67,7 @@ _KINDS: Mapping[str, Any] = {
     "implementation.attention": Literal["flash", "plain"],
     "implementation.selective": Literal["scores", "operators"],
     "implementation.launch": Literal["eager", "compiled", "graph"],
+    "implementation.launch_times": Positive,
     **{f"channels.{each.name}": _ChannelCount for each in fields(Channels)},
     "tables.number_format": _Stored,
     "tables.exceptions": tuple[tuple[Whole, TableScheme], ...],

@@ -137,6 +137,7 @@ class Implementation:
     attention: str = "flash"  # or "plain": scores are written to memory
     fuses_norms: bool = True
     fuses_activations: bool = True  # SwiGLU, GELU with its bias
+    fuses_clamps: bool = False  # limits of clamped gates too, where kernels are launched one by one
     fuses_rotary: bool = True
     fuses_scaled_rotary: bool = True  # also where what is turned is longer by a factor
     # Where they are no one kernel, rotary positions turn halves of real numbers: Hugging Face's
@@ -165,6 +166,7 @@ class Implementation:
     measures_scales: bool = False
     # Host time per operation: "eager", "compiled" or "graph" (CUDA graphs); see `layout.launch`.
     launch: str = "eager"
+    launch_times: float | None = None  # times as long as usual, by the host; `None`: not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +229,7 @@ class Dispatch:
     copies: Copies = Copies.BY_EXPERT
     host_ranks: int = 8  # most ranks of EXPERT that DeepEP takes for one host
     most_hosts: int = 0  # that the router sends a token to; 0: as many as it chooses
+    most_ranks: int = 0  # so too; few where benchmarks choose experts in turn
     quantised: bool = False  # tokens go there in the products' format, where that is narrow
     # The exchange puts tokens in order of their experts as it writes them, and sums them as it
     # reads them back: Hybrid-EP's `dispatch_with_permute`.
