@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
+from foretrace.base import ModelError
 from foretrace.machine import load_machine
 from foretrace.world import WorldRun
 
@@ -70,10 +71,11 @@ def test_a_gpu_that_is_not_there_answers(tmp_path: Path) -> None:
     last.record()
     torch.cuda.synchronize()
     told = [first.elapsed_time(last), torch.cuda.mem_get_info()[1], torch.cuda.memory_stats()["x"]]
+    told += [torch.cuda.device_count(), f"{rows.mean():.2f}", repr(torch.cuda.CUDAGraph | None)]
 """,
     )
 
-    assert told(tmp_path, 0) == [1.0, 80 << 30, 0]
+    assert told(tmp_path, 0)[:5] == [1.0, 80 << 30, 0, 4, "1.00"]
 
 
 def test_objects_of_one_rank_arrive_at_the_others(tmp_path: Path) -> None:
@@ -113,3 +115,97 @@ update = torch.optim.AdamW(model.parameters())
     assert not (tmp_path / "saved").exists()
     assert "torch.distributed.checkpoint.save did nothing" in str(found)
     assert {one.kind for one in found.timeline.graph.collectives} >= {"allgather"}
+
+
+def test_a_copy_of_a_module_is_one_of_its_own(tmp_path: Path) -> None:
+    """Means of weights (EMA, SWA) are copies, of parameters and of buffers."""
+    run(
+        tmp_path,
+        """
+import copy
+from torch.optim.swa_utils import AveragedModel
+model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)).to(0)
+mean, again = AveragedModel(model), copy.deepcopy(model)
+update = torch.optim.SGD(model.parameters(), 0.1)
+""",
+        """
+    mean.update_parameters(model)
+    own = [one.data for one in model.parameters()]
+    told = [isinstance(again[0].weight, nn.Parameter), len(list(mean.parameters()))]
+    told += [again[0].weight.shape == own[0].shape, again[0].weight.data is not own[0]]
+    told += [again[1].num_batches_tracked.dtype == torch.int64, again[0].weight.requires_grad]
+""",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == [True, 4, True, True, True, True]
+
+
+def test_sparse_gradients_have_no_storage_of_their_own(tmp_path: Path) -> None:
+    found = run(
+        tmp_path,
+        """
+model = nn.Embedding(1_000, 16, sparse=True).to(0)
+update = torch.optim.SparseAdam(list(model.parameters()))
+torch.randn = lambda *_given, **_named: torch.zeros(8, dtype=torch.int64, device=0)
+""",
+        "",
+        world=1,
+    )
+
+    (role,) = found.roles
+    assert role.parameter_bytes == 1_000 * 16 * 4
+    assert role.optimizer_bytes == 2 * role.parameter_bytes
+
+
+def test_a_script_that_starts_its_own_ranks_is_one_of_them(tmp_path: Path) -> None:
+    script = tmp_path / "spawning.py"
+    script.write_text(
+        "import sys, torch, torch.distributed as dist, torch.multiprocessing as mp\n"
+        "def work(rank, world, scale):\n"
+        "    dist.init_process_group('nccl', rank=rank, world_size=world)\n"
+        "    model = torch.nn.Linear(16, 16).to(rank)\n"
+        "    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])\n"
+        "    update = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "    for step in range(5):\n"
+        "        model(torch.randn(8, 16, device=rank)).sum().mul(scale).backward()\n"
+        "        update.step()\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(work, args=(4, 2.0), nprocs=4, join=True)\n"
+    )
+
+    found = ft.run(script, world=4, out=tmp_path / "job", machine=load_machine("dgx-h100"))
+
+    assert "torch.multiprocessing.spawn started no processes" in str(found)
+    (role,) = found.roles
+    assert role.num_ranks == 4
+    assert role.collectives > 0
+
+
+def test_loaders_work_without_processes_of_their_own(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from torch.utils.data import DataLoader, TensorDataset
+rows = TensorDataset(torch.zeros(64, 16))
+model = nn.Linear(16, 16).to(0)
+update = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(rows, 8, num_workers=2, persistent_workers=True, prefetch_factor=4)
+""",
+        """
+    told = [len(list(loader)), len(loader)]
+""",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == [8, 8]
+
+
+def test_a_cuda_graph_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"CUDA graph.*run the script without them"):
+        run(tmp_path, "graph = torch.cuda.CUDAGraph()\n", "", world=1)
+
+
+def test_shapes_of_values_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"depends on values.*--device cpu"):
+        run(tmp_path, DDP + "net = model.module\n", "    net.weight[net.weight > 0]\n", world=1)

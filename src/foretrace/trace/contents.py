@@ -25,15 +25,10 @@ from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
 from foretrace.trace.discover import discover
 from foretrace.trace.ingest import read_files
 from foretrace.trace.ranks import rank_in_name
+from foretrace.trace.recorders import PYTORCH, Recorder
 from foretrace.trace.runtime import RuntimeRole, is_communication, runtime_role
 from foretrace.trace.steps import StepMark, step_marks
 
-_RECORD = "foretrace.record sets all of this: see `python -m pydoc foretrace.record`"
-_SYNC_EVENTS = (
-    "pass the profiler experimental_config=config, where config is "
-    "`_ExperimentalConfig(enable_cuda_sync_events=True)` of `torch._C._profiler`"
-)
-_WHOLE = "wait until the profiler has written the file before the process ends or it is copied"
 _DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 _LEAST_LOST = 0.01  # of device operations without a launch, from which it is told
 _BACKWARD_NODE = re.compile(r"(torch::autograd::|.*Backward\d*$|.*Backward\d*_jvp$)")
@@ -96,7 +91,8 @@ def inspect(
         return tuple(_contents_of_graph(formats.read_graph(path)) for path in found.paths)
     traces = read_files(found.paths, cache_folder=cache_folder, workers=workers, progress=progress)
     ranks = {_rank(trace) for trace in traces} - {None}
-    return tuple(contents_of(trace, num_ranks=len(ranks)) for trace in traces)
+    recorder = found.format.recorder
+    return tuple(contents_of(trace, num_ranks=len(ranks), recorder=recorder) for trace in traces)
 
 
 def _contents_of_graph(trace: ChakraTrace) -> Contents:
@@ -156,12 +152,13 @@ def _rank(trace: Trace) -> int | None:
     return rank_in_name(trace.meta.path) if rank is None else rank
 
 
-def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
+def contents_of(trace: Trace, *, num_ranks: int = 1, recorder: Recorder = PYTORCH) -> Contents:
     """What a trace contains.
 
     Args:
         trace: the whole trace.
         num_ranks: ranks recorded beside and with it, to tell what is missing.
+        recorder: of the profiler that wrote it, for what to do about that.
     """
     meta = trace.meta
     counts = np.bincount(trace.category, minlength=len(Category))
@@ -189,7 +186,11 @@ def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
     )
     marks = step_marks(trace)
     of_graphs = _kernels_of_graphs(trace)
-    lacks, advice = _lacks(trace, has, marks, communication.total(), num_ranks)
+    held = _lacks(
+        trace, has, marks, told=recorder, num_communications=communication.total(),
+        num_ranks=num_ranks,
+    )  # fmt: skip
+    advice = [*(todo for _, todo in held), recorder.whole] if held else []
     return Contents(
         path=str(meta.path),
         rank=_rank(trace),
@@ -216,8 +217,8 @@ def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
         num_graph_launches=len(of_graphs),
         num_graph_operations=int(of_graphs.sum()),
         notes=(*meta.notes, *_on_graphs(of_graphs)),
-        lacks=lacks,
-        advice=advice,
+        lacks=tuple(lack for lack, _ in held),
+        advice=tuple(dict.fromkeys(filter(None, advice))),
     )
 
 
@@ -290,9 +291,11 @@ def _lacks(
     trace: Trace,
     has: dict[str, bool],
     marks: tuple[StepMark, ...],
+    *,
+    told: Recorder,
     num_communications: int,
     num_ranks: int,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> list[tuple[str, str]]:
     """What a replay must do without, and what to do about it; every pair whose test holds."""
     meta = trace.meta
     is_host_known = bool(np.any(trace.category == Category.OPERATOR))
@@ -301,22 +304,22 @@ def _lacks(
     num_lost, num_device = _unlaunched(trace)
     size = meta.world_size
     pairs = (
-        (trace.num_events == 0, "no events that can be replayed", _RECORD),
-        (meta.is_truncated, "the end: the file stops in the middle", _WHOLE),
+        (trace.num_events == 0, "no events that can be replayed", told.whole),
+        (meta.is_truncated, "the end: the file stops in the middle", told.uncut),
         (
             has["launches"] and not has["device_work"],
             "device operations: there are launches, but nothing that they launched",
-            "add ProfilerActivity.CUDA to the profiler's activities",
+            told.device,
         ),
         (
             has["device_work"] and not has["launches"],
             "launches: what the host did, and when, is unknown",
-            "add ProfilerActivity.CPU to the profiler's activities",
+            told.host,
         ),
         (
             has["device_work"] and has["launches"] and not is_joined,
             "correlation ids: which call launched which operation is unknown",
-            _RECORD,
+            told.whole,
         ),
         (
             has["launches"] and is_joined and num_lost > _LEAST_LOST * num_device,
@@ -324,56 +327,52 @@ def _lacks(
                 f"launches of {num_lost:,} of {num_device:,} device operations: those start when "
                 "they did, whatever changes"
             ),
-            _RECORD,
+            told.whole,
         ),
         (
             trace.num_events > 0 and not is_host_known,
             "operators: kernels cannot be told by what they compute",
-            "add ProfilerActivity.CPU to the profiler's activities",
+            told.operators,
         ),
         (
             not marks,
             "step marks: the whole trace counts as one step",
-            "call the profiler's step() at the end of every training step",
+            told.steps,
         ),
         (
             wants_edges,
             "sync events: what a stream waited for is inferred from order and times",
-            _SYNC_EVENTS,
+            told.syncs,
         ),
         (
             num_communications > 0 and not has["collective_metadata"],
             f"collective metadata: {num_communications:,} communications are matched by order",
-            "record with PyTorch 2.4 or newer and NCCL, or with foretrace.record for gloo",
+            told.members,
         ),
         (
-            not has["backward"],
+            (is_host_known or not trace.num_events) and not has["backward"],
             "a backward pass: it shows inference or a forward pass only",
-            "let the profiler's window span whole training steps",
+            told.backward,
         ),
         (
             size is not None and num_ranks < size,
             f"ranks: {num_ranks} of {size} are here, the others' waits are estimated",
-            "record every rank, and name all files or their folder",
+            told.ranks,
         ),
         (
             size is None and num_communications > 0,
             "the number of ranks that took part",
-            "start the profiler after torch.distributed is initialised",
+            told.world,
         ),
         (
             is_host_known and not has["shapes"],
             "shapes: operators of different sizes look the same",
-            "pass record_shapes=True to the profiler",
+            told.shapes,
         ),
         (
             trace.num_events > 0 and meta.timestamp_unit_ns > 1,
             "nanoseconds: timestamps are whole microseconds",
-            "record with PyTorch 2.4 or newer",
+            told.nanoseconds,
         ),
     )
-    held = [(lack, advice) for is_lacking, lack, advice in pairs if is_lacking]
-    advice = [advice for _, advice in held]
-    if held:
-        advice.append(_RECORD)
-    return tuple(lack for lack, _ in held), tuple(dict.fromkeys(advice))
+    return [(lack, advice) for is_lacking, lack, advice in pairs if is_lacking]

@@ -17,6 +17,7 @@ from foretrace.base import NS_PER_S, TraceError
 from foretrace.trace import chakra, execution, others, read, sidecar
 from foretrace.trace.chakra import ChakraTrace
 from foretrace.trace.columns import NO_STRING, Trace
+from foretrace.trace.recorders import ANY, NSIGHT, PYTORCH, ROCPROF, XLA, Recorder
 from foretrace.trace.source import opened_bytes
 
 Read = TypeVar("Read", Trace, ChakraTrace, None)
@@ -34,6 +35,7 @@ class TraceFormat(Generic[Read]):
     read: Callable[[Path], Read]
     # Of its files in a folder: where some end so, others of the format are another run's.
     endings: tuple[str, ...] = JSON_ENDINGS
+    recorder: Recorder = PYTORCH  # what it must be told to record more
 
 
 def _nothing(path: Path) -> None:
@@ -61,35 +63,41 @@ PROFILES: tuple[TraceFormat[Trace], ...] = (
         lambda head: others.recognises_nsight(head),  # noqa: PLW0108  as below
         lambda path: others.read_nsight(path),  # noqa: PLW0108  as below
         (".sqlite", ".sqlite.gz"),
+        NSIGHT,
     ),
     TraceFormat(
         "file of rocprofv3",
         lambda head: others.recognises_rocprof(head),  # noqa: PLW0108  as below
         lambda path: others.read_rocprof(path),  # noqa: PLW0108  as below
+        recorder=ROCPROF,
     ),
     TraceFormat(
         "database of rocprofv3",
         lambda head: others.recognises_rocpd(head),  # noqa: PLW0108  as below
         lambda path: others.read_rocpd(path),  # noqa: PLW0108  as below
         (".db", ".db.gz"),
+        ROCPROF,
     ),
     TraceFormat(
         "profile of XLA",
         lambda head: others.recognises_xplane(head),  # noqa: PLW0108  as below
         lambda path: others.read_xplane(path),  # noqa: PLW0108  as below
         (".xplane.pb", ".xplane.pb.gz"),
+        XLA,
     ),
     TraceFormat(
         "Perfetto trace",
         lambda head: others.recognises_perfetto(head),  # noqa: PLW0108  as below
         lambda path: others.read_perfetto(path),  # noqa: PLW0108  as below
         (".pftrace", ".pftrace.gz", ".perfetto-trace"),
+        ANY,
     ),
     TraceFormat(
         "dump of a flight recorder",
         lambda head: others.recognises_flights(head),  # noqa: PLW0108  as below
         lambda path: others.read_flights(path),  # noqa: PLW0108  as below
         (*"0123456789", ".json", ".pickle", ".pkl"),  # `nccl_trace_rank_0`
+        Recorder(),
     ),
 )
 EXECUTION: TraceFormat[ChakraTrace] = TraceFormat(

@@ -11,6 +11,7 @@ import pytest
 
 import foretrace as ft
 from foretrace.base import TraceError
+from foretrace.trace import inspect
 from foretrace.trace.others import read_nsight
 
 PROCESS = 42 << 24
@@ -123,6 +124,36 @@ def test_a_packed_report_is_the_same(tmp_path: Path) -> None:
 
     assert one.start_ns.tolist() == other.start_ns.tolist()
     assert one.strings == other.strings
+
+
+def test_pages_of_managed_memory_that_move_are_copies_that_nothing_launched(tmp_path: Path) -> None:
+    path = write_report(tmp_path / "report.sqlite")
+    with closing(sqlite3.connect(path)) as file:
+        file.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0,0,0,?,?,?,65536,?,7,7)",
+            [(40_000, 41_000, PROCESS, 11), (60_600, 60_700, PROCESS, 12)],
+        )
+        file.commit()
+
+    (found,) = inspect(path, cache_folder=tmp_path / "cache")
+    names = set(read_nsight(path).strings)
+
+    assert names >= {"Memcpy HtoD (Managed -> Managed)", "Memcpy DtoH (Managed -> Managed)"}
+    assert any(note.startswith("2 copies are pages of managed memory") for note in found.notes)
+
+
+def test_what_to_record_better_is_said_of_its_own_profiler(tmp_path: Path) -> None:
+    path = write_report(tmp_path / "report.sqlite")
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("DELETE FROM NVTX_EVENTS")
+        file.commit()
+
+    (found,) = inspect(path, cache_folder=tmp_path / "cache")
+
+    assert any("NVTX range" in one for one in found.advice)
+    assert any("emit_nvtx" in one for one in found.advice)
+    assert not any("ProfilerActivity" in one or "step()" in one for one in found.advice)
+    assert not any("backward" in one for one in found.lacks)  # without operators nobody knows
 
 
 def test_processes_of_one_report_are_ranks_of_one_run(tmp_path: Path) -> None:

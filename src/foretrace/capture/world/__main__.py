@@ -13,9 +13,16 @@ import sys
 import traceback
 from pathlib import Path
 
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
 from foretrace.capture.world.journal import StepsAreDone
 from foretrace.capture.world.process import WorldProcess
 from foretrace.capture.world.role import role_path, write_role
+
+_OF_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 
 
 def _run(script: str, arguments: list[str]) -> None:
@@ -32,6 +39,17 @@ def _own_frames(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
 
 
+def _next_step(error: BaseException) -> str:
+    """What to do about an error that a device without memory alone has."""
+    if not isinstance(error, _OF_VALUES):
+        return ""
+    return (
+        "What this operator returns depends on values, and on the device 'fake' tensors have "
+        "none: run the script with --device cpu or cuda, or give it sizes that do not depend on "
+        "them.\n"
+    )
+
+
 def main() -> int:
     """Run it; the exit code."""
     folder, device, warmup, steps, gpu, num_bytes, script, *arguments = sys.argv[1:]
@@ -44,6 +62,7 @@ def main() -> int:
         steps=int(steps),
         folder=Path(folder),
         gpu=(gpu, int(num_bytes)),
+        num_gpus=int(os.environ["LOCAL_WORLD_SIZE"]),
     )
     with process.turn.held():
         try:
@@ -55,7 +74,7 @@ def main() -> int:
             if end.code not in {None, 0}:
                 raise
         except BaseException as error:  # noqa: BLE001 - whatever a script raises is told as it is
-            sys.stderr.write(_own_frames(error))
+            sys.stderr.write(_own_frames(error) + _next_step(error))
             return 1
         write_role(process.role(), role_path(Path(folder), rank))
         process.leave()

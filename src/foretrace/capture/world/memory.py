@@ -80,10 +80,17 @@ def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     """Of their storages on this rank, each once."""
     found = {}
     for one in tensors:
-        own = getattr(one, "_local_tensor", one)
-        storage = own.untyped_storage()
-        found[_key_of(storage)] = storage.nbytes()
+        for part in _parts(getattr(one, "_local_tensor", one)):
+            storage = part.untyped_storage()
+            found[_key_of(storage)] = storage.nbytes()
     return sum(found.values())
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors that hold it: a sparse gradient's are its indices and its values."""
+    if tensor.layout is not torch.sparse_coo:
+        return (tensor,)
+    return tensor._indices(), tensor._values()  # noqa: SLF001 - those of a gradient are uncoalesced
 
 
 def _key_of(storage: torch.UntypedStorage) -> int:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import torch
 
+from foretrace.base import WorkloadError
 from foretrace.capture.world.journal import Journal
 from foretrace.capture.world.streams import stream_classes
 
@@ -22,7 +23,7 @@ _CAPABILITY = (8, 0)
 _TOLD: dict[str, object] = {
     "set_device": None, "synchronize": None, "empty_cache": None, "manual_seed": None,
     "manual_seed_all": None, "seed": None, "seed_all": None, "current_device": 0,
-    "device_count": 1, "is_bf16_supported": True, "get_device_capability": _CAPABILITY,
+    "is_bf16_supported": True, "get_device_capability": _CAPABILITY,
     "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0,
     "max_memory_reserved": 0, "memory_summary": "", "ipc_collect": None,
     "reset_peak_memory_stats": None, "reset_accumulated_memory_stats": None,
@@ -41,8 +42,10 @@ class _Cudart:
 
 
 @contextmanager
-def gpu_that_pretends(journal: Journal, gpu: tuple[str, int]) -> Iterator[None]:
-    """While it holds, `torch.cuda` answers for one GPU that does nothing.
+def gpu_that_pretends(
+    journal: Journal, gpu: tuple[str, int], *, num_gpus: int = 1
+) -> Iterator[None]:
+    """While it holds, `torch.cuda` answers for GPUs that do nothing, the first of them in use.
 
     Its streams and events say what waits for what; between two events one millisecond passes, as
     any number that is not known is one.
@@ -50,6 +53,7 @@ def gpu_that_pretends(journal: Journal, gpu: tuple[str, int]) -> Iterator[None]:
     Args:
         journal: of this rank.
         gpu: name, and bytes of memory.
+        num_gpus: of the host.
     """
     name, num_bytes = gpu
     properties = SimpleNamespace(
@@ -58,6 +62,7 @@ def gpu_that_pretends(journal: Journal, gpu: tuple[str, int]) -> Iterator[None]:
     told: dict[str, object] = {
         **_TOLD,
         "memory_stats": Counter(),
+        "device_count": num_gpus,
         "get_device_name": name,
         "get_device_properties": properties,
         "mem_get_info": (num_bytes, num_bytes),
@@ -70,6 +75,7 @@ def gpu_that_pretends(journal: Journal, gpu: tuple[str, int]) -> Iterator[None]:
         stack.enter_context(patch.object(_CUDA, "get_rng_state", _saying(state)))
         for key, value in stream_classes(journal).items():
             stack.enter_context(patch.object(_CUDA, key, value))
+        stack.enter_context(patch.object(_CUDA, "CUDAGraph", _NoGraph))
         stack.enter_context(patch.object(_CUDA, "device", lambda _one: nullcontext()))
         for key in _MARKS:
             stack.enter_context(patch.object(_CUDA.nvtx, key, _saying(0)))
@@ -81,3 +87,14 @@ def gpu_that_pretends(journal: Journal, gpu: tuple[str, int]) -> Iterator[None]:
 
 def _saying(answer: object) -> Any:
     return functools.partial(lambda told, *_given, **_more: told, answer)
+
+
+class _NoGraph:
+    """In the place of a class that scripts also name in annotations."""
+
+    def __init__(self, *_given: object, **_named: object) -> None:
+        raise WorkloadError(
+            "a CUDA graph was asked for, whose replays issue no operators that could be written "
+            "down: run the script without them; kernels of its job take what they do in eager "
+            "PyTorch"
+        )

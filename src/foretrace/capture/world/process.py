@@ -44,8 +44,10 @@ from foretrace.capture.world.on_cpu import (
 from foretrace.capture.world.pretended_gpu import gpu_that_pretends
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
 from foretrace.capture.world.shortcuts import shortcuts
+from foretrace.capture.world.spawning import spawned_here
 from foretrace.capture.world.streams import follow_cuda, stream_classes
 from foretrace.capture.world.values import SubstitutedValues
+from foretrace.capture.world.without_memory import tensors_without_memory
 from foretrace.capture.world.works import IssuedWorks
 
 FAKE, CUDA = "fake", "cuda"
@@ -78,10 +80,11 @@ class WorldProcess:
         steps: int,
         folder: Path,
         gpu: tuple[str, int] = ("", 0),
+        num_gpus: int = 1,
     ) -> None:
-        """`gpu`: name and bytes of memory of the one that scripts are told of without one."""
+        """`gpu`: name and bytes of memory of those that scripts are told of without one."""
         self.rank, self.world_size, self.device, self.gpu = rank, world_size, device, gpu
-        self.warmup, self.steps = warmup, steps
+        self.num_gpus, self.warmup, self.steps = num_gpus, warmup, steps
         self.journal = Journal()
         self.turn = RankTurn(folder, is_measured=device != FAKE)
         self._times = DeviceTimes(folder / f"rank{rank}.kineto.json")
@@ -147,6 +150,7 @@ class WorldProcess:
             self._follow_steps(stack)
             self._follow_storages(stack)
             self._leave_uncompiled(stack)
+            stack.enter_context(spawned_here(self.journal, self.rank))
             for name, value in stream_classes(self.journal).items():
                 stack.enter_context(patch.object(torch.cpu, name, value, create=True))
             stack.enter_context(objects_that_arrive(self.observer, self.journal))
@@ -334,7 +338,7 @@ class WorldProcess:
         self._begin_step()
 
     def _take_memory_away(self, stack: ExitStack) -> None:
-        stack.enter_context(gpu_that_pretends(self.journal, self.gpu))
+        stack.enter_context(gpu_that_pretends(self.journal, self.gpu, num_gpus=self.num_gpus))
         for module in (_foreach_utils, optimizers):
             for name in (
                 "_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices",
@@ -343,7 +347,7 @@ class WorldProcess:
         for kinds in (_foreach_utils._foreach_supported_types, optimizers._foreach_supported_types):  # noqa: SLF001
             if FakeTensor not in kinds:
                 kinds.append(FakeTensor)
-        stack.enter_context(patch.object(torch.utils, "swap_tensors", _take_data))
+        stack.enter_context(tensors_without_memory())
         # Who is next is drawn with values, also by the script's own samplers.
         for name in ("__init__", "_next_index"):
             drawn = self._with_values(getattr(dataloader._BaseDataLoaderIter, name))  # noqa: SLF001
@@ -355,14 +359,3 @@ class WorldProcess:
         stack.enter_context(classes_on_cpu())
         stack.enter_context(OnCpu())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-
-
-_swapped: Any = torch.utils.swap_tensors
-
-
-def _take_data(tensor: torch.Tensor, other: torch.Tensor) -> None:
-    """`Module.to` exchanges tensors without memory, which it refuses for those that are known."""
-    if isinstance(tensor, FakeTensor):
-        tensor.data = other
-    else:
-        _swapped(tensor, other)

@@ -59,7 +59,12 @@ _NOT_TOLD = {
 }
 _BEFORE = ("deviceId", "streamId", "correlationId", "start", "end", "globalPid")
 _PUSHED_RANGES = (59, 70)  # eventType: NvtxPushPopRange, and of a payload of newer versions
-_DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
+# CUpti_ActivityMemcpyKind, and what Nsight Systems adds: pages of managed memory that move.
+_DIRECTIONS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+    9: "HtoH", 10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD",
+}  # fmt: skip
+_MIGRATIONS = (11, 12, 13)
 _SYNC_KINDS = {  # CUpti_ActivitySynchronizationType
     1: "Event Sync",
     2: "Stream Wait Event",
@@ -143,14 +148,18 @@ def _devices(tables: RecordedTables) -> tuple[str, ...]:
 
 
 def _notes(tables: RecordedTables) -> tuple[str, ...]:
-    graphs = tables.count(_GRAPHS)
-    if not graphs:
-        return ()
-    told = (
-        f"{graphs:,} launches of CUDA graphs are one operation each: their kernels were not "
-        "recorded (`nsys profile --cuda-graph-trace=node` records them)"
-    )
-    return (told,)
+    found: list[str] = []
+    if graphs := tables.count(_GRAPHS):
+        found.append(
+            f"{graphs:,} launches of CUDA graphs are one operation each: their kernels were not "
+            "recorded (`nsys profile --cuda-graph-trace=node` records them)"
+        )
+    if moved := sum(kind in _MIGRATIONS for (kind,) in tables.rows(_COPIES, ("copyKind",))):
+        found.append(
+            f"{moved:,} copies are pages of managed memory, moved as the host or the device "
+            "touched them: nothing launches them, and who waited for them is not recorded"
+        )
+    return tuple(found)
 
 
 def _told(tables: RecordedTables, process: int, texts: Mapping[int, str]) -> Iterator[ToldEvent]:
@@ -198,6 +207,9 @@ def _copies(tables: RecordedTables, process: int) -> Iterator[ToldEvent]:
         device, stream, call, start, end, _, size, kind, *ends = row
         memory = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
         source, goal = (memory.get(one, "?") for one in ends)
+        if kind in _MIGRATIONS:  # nothing launches them: who touches a page has it moved
+            source = goal = memory[4]
+            call = None
         yield on_device(
             COPY, f"Memcpy {_DIRECTIONS.get(kind, f'kind {kind}')} ({source} -> {goal})",
             (start, end), device=device, stream=stream, correlation=call, bytes=size or 0,

@@ -1,0 +1,68 @@
+"""`tensors_without_memory`: what PyTorch and scripts do with memory, where tensors have none."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.data import DataLoader
+
+_LOADER: Any = DataLoader
+_swapped: Any = torch.utils.swap_tensors
+_copied_with_memory: Any = torch.Tensor.__deepcopy__
+_formatted_with_memory: Any = torch.Tensor.__format__
+_made: Any = _LOADER.__init__
+
+
+@contextmanager
+def tensors_without_memory() -> Iterator[None]:
+    """While it holds, they are moved, copied, printed and loaded without it."""
+    with (
+        patch.object(torch.utils, "swap_tensors", _take_data),
+        patch.object(torch.Tensor, "__deepcopy__", _copied),
+        patch.object(torch.Tensor, "__format__", _formatted),
+        patch.object(_LOADER, "__init__", _without_workers),
+    ):
+        yield
+
+
+def _take_data(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """`Module.to` exchanges tensors without memory, which it refuses for those that are known."""
+    if isinstance(tensor, FakeTensor):
+        tensor.data = other
+    else:
+        _swapped(tensor, other)
+
+
+def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
+    """A copy of a module's: of tensors without memory, PyTorch's own would copy that."""
+    if not isinstance(tensor, FakeTensor):
+        return _copied_with_memory(tensor, memo)
+    if id(tensor) not in memo:
+        made = tensor.detach().clone()
+        if isinstance(tensor, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, tensor.requires_grad)
+        made.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            made.grad = _copied(tensor.grad, memo)
+        memo[id(tensor)] = made
+    return memo[id(tensor)]
+
+
+def _formatted(tensor: torch.Tensor, form: str) -> str:
+    """Of one number what scripts print of it, as PyTorch does of tensors of no other class."""
+    if isinstance(tensor, FakeTensor) and not tensor.dim():
+        return format(tensor.item(), form)
+    return str(_formatted_with_memory(tensor, form))
+
+
+@functools.wraps(_made)
+def _without_workers(loader: Any, *args: Any, **kwargs: Any) -> None:
+    """A loader's own processes would send it tensors' memory."""
+    _made(loader, *args, **kwargs)
+    loader.num_workers = 0
