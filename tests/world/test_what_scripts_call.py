@@ -201,6 +201,23 @@ loader = DataLoader(rows, 8, num_workers=2, persistent_workers=True, prefetch_fa
     assert told(tmp_path, 0) == [8, 8]
 
 
+def test_places_that_are_drawn_are_known(tmp_path: Path) -> None:
+    """Batches are cut out of data where whole numbers that were drawn say."""
+    run(
+        tmp_path,
+        DDP + "data = torch.zeros(512, 16)\n",
+        """
+    places = torch.randint(len(data) - 8, (4,))
+    rows = torch.stack([data[one : one + 8] for one in places])
+    order = [len(one) for one in torch.randperm(6).split(4)]
+    told = [list(rows.shape), all(0 <= int(one) < 504 for one in places), order]
+""",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == [[4, 8, 16], True, [4, 2]]
+
+
 def test_a_cuda_graph_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"CUDA graph.*run the script without them"):
         run(tmp_path, "graph = torch.cuda.CUDAGraph()\n", "", world=1)

@@ -13,6 +13,7 @@ import numpy as np
 from foretrace.answer import Plain
 from foretrace.base import Bools, CollectiveKind, Int64s, collective_kind_of
 from foretrace.trace import formats
+from foretrace.trace.better_recordings import PYTORCH, HowToRecord
 from foretrace.trace.chakra import (
     KINDS_OF_COMM_TYPE,
     NO_TEXT,
@@ -25,7 +26,6 @@ from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
 from foretrace.trace.discover import discover
 from foretrace.trace.ingest import read_files
 from foretrace.trace.ranks import rank_in_name
-from foretrace.trace.recorders import PYTORCH, Recorder
 from foretrace.trace.runtime import RuntimeRole, is_communication, runtime_role
 from foretrace.trace.steps import StepMark, step_marks
 
@@ -91,8 +91,10 @@ def inspect(
         return tuple(_contents_of_graph(formats.read_graph(path)) for path in found.paths)
     traces = read_files(found.paths, cache_folder=cache_folder, workers=workers, progress=progress)
     ranks = {_rank(trace) for trace in traces} - {None}
-    recorder = found.format.recorder
-    return tuple(contents_of(trace, num_ranks=len(ranks), recorder=recorder) for trace in traces)
+    return tuple(
+        contents_of(trace, num_ranks=len(ranks), how_to_record=found.format.how_to_record)
+        for trace in traces
+    )
 
 
 def _contents_of_graph(trace: ChakraTrace) -> Contents:
@@ -152,13 +154,15 @@ def _rank(trace: Trace) -> int | None:
     return rank_in_name(trace.meta.path) if rank is None else rank
 
 
-def contents_of(trace: Trace, *, num_ranks: int = 1, recorder: Recorder = PYTORCH) -> Contents:
+def contents_of(
+    trace: Trace, *, num_ranks: int = 1, how_to_record: HowToRecord = PYTORCH
+) -> Contents:
     """What a trace contains.
 
     Args:
         trace: the whole trace.
         num_ranks: ranks recorded beside and with it, to tell what is missing.
-        recorder: of the profiler that wrote it, for what to do about that.
+        how_to_record: of the profiler that wrote it, for what to do about that.
     """
     meta = trace.meta
     counts = np.bincount(trace.category, minlength=len(Category))
@@ -187,10 +191,10 @@ def contents_of(trace: Trace, *, num_ranks: int = 1, recorder: Recorder = PYTORC
     marks = step_marks(trace)
     of_graphs = _kernels_of_graphs(trace)
     held = _lacks(
-        trace, has, marks, told=recorder, num_communications=communication.total(),
+        trace, has, marks, told=how_to_record, num_communications=communication.total(),
         num_ranks=num_ranks,
     )  # fmt: skip
-    advice = [*(todo for _, todo in held), recorder.whole] if held else []
+    advice = [*(todo for _, todo in held), how_to_record.whole] if held else []
     return Contents(
         path=str(meta.path),
         rank=_rank(trace),
@@ -292,7 +296,7 @@ def _lacks(
     has: dict[str, bool],
     marks: tuple[StepMark, ...],
     *,
-    told: Recorder,
+    told: HowToRecord,
     num_communications: int,
     num_ranks: int,
 ) -> list[tuple[str, str]]:

@@ -15,9 +15,9 @@ import numpy as np
 
 from foretrace.base import NS_PER_S, TraceError
 from foretrace.trace import chakra, execution, others, read, sidecar
+from foretrace.trace.better_recordings import ANY, NSIGHT, PYTORCH, ROCPROF, XLA, HowToRecord
 from foretrace.trace.chakra import ChakraTrace
 from foretrace.trace.columns import NO_STRING, Trace
-from foretrace.trace.recorders import ANY, NSIGHT, PYTORCH, ROCPROF, XLA, Recorder
 from foretrace.trace.source import opened_bytes
 
 Read = TypeVar("Read", Trace, ChakraTrace, None)
@@ -35,7 +35,7 @@ class TraceFormat(Generic[Read]):
     read: Callable[[Path], Read]
     # Of its files in a folder: where some end so, others of the format are another run's.
     endings: tuple[str, ...] = JSON_ENDINGS
-    recorder: Recorder = PYTORCH  # what it must be told to record more
+    how_to_record: HowToRecord = PYTORCH  # what it must be told to record more
 
 
 def _nothing(path: Path) -> None:
@@ -69,7 +69,7 @@ PROFILES: tuple[TraceFormat[Trace], ...] = (
         "file of rocprofv3",
         lambda head: others.recognises_rocprof(head),  # noqa: PLW0108  as below
         lambda path: others.read_rocprof(path),  # noqa: PLW0108  as below
-        recorder=ROCPROF,
+        how_to_record=ROCPROF,
     ),
     TraceFormat(
         "database of rocprofv3",
@@ -97,7 +97,7 @@ PROFILES: tuple[TraceFormat[Trace], ...] = (
         lambda head: others.recognises_flights(head),  # noqa: PLW0108  as below
         lambda path: others.read_flights(path),  # noqa: PLW0108  as below
         (*"0123456789", ".json", ".pickle", ".pkl"),  # `nccl_trace_rank_0`
-        Recorder(),
+        HowToRecord(),
     ),
 )
 EXECUTION: TraceFormat[ChakraTrace] = TraceFormat(

@@ -22,6 +22,7 @@ _MODES: Any = torch._C  # noqa: SLF001 - what is in no stub
 _get_mode, _FAKE = _MODES._get_dispatch_mode, _MODES._TorchDispatchModeKey.FAKE  # noqa: SLF001
 _SCALAR = "aten::_local_scalar_dense"
 _COUNTS = ("aten::bincount", "aten::histc")
+_DRAWN = ("aten::randint", "aten::randperm")
 _NOT_THE_SCRIPTS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
 
 
@@ -58,7 +59,10 @@ class SubstitutedValues:
             self._know(one)
         result = func(*args, **kwargs)
         with unset_fake_temporarily():
-            self._known.follow(func, (args, kwargs), result)
+            if name in _DRAWN and is_small_whole(result):  # places in data, and their order
+                self._known.set(result, func(*args, **kwargs))
+            else:
+                self._known.follow(func, (args, kwargs), result)
         return result
 
     def _know(self, tensor: torch.Tensor) -> None:

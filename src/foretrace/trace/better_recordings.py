@@ -1,4 +1,4 @@
-"""`Recorder`: what to tell a profiler so that it records what a trace lacks."""
+"""`HowToRecord`: what to tell a profiler so that it records what a trace lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CALLED = "step 7"  # a name of a step that `trace.marks` knows, as programs giv
 
 
 @dataclass(frozen=True)
-class Recorder:
+class HowToRecord:
     """A sentence for each thing that a trace may lack; "" where the profiler cannot record it."""
 
     whole: str = ""  # what sets all of it
@@ -28,7 +28,7 @@ class Recorder:
     nanoseconds: str = ""
 
 
-PYTORCH = Recorder(
+PYTORCH = HowToRecord(
     whole="foretrace.record sets all of this: see `python -m pydoc foretrace.record`",
     uncut="wait until the profiler has written the file before the process ends or it is copied",
     device="add ProfilerActivity.CUDA to the profiler's activities",
@@ -45,17 +45,17 @@ PYTORCH = Recorder(
     world="start the profiler after torch.distributed is initialised",
     nanoseconds="record with PyTorch 2.4 or newer",
 )
-NSIGHT = Recorder(
+NSIGHT = HowToRecord(
     device=_CUDA,
     host=_CUDA,
     operators="in PyTorch, train under `torch.autograd.profiler.emit_nvtx(record_shapes=True)`",
     steps=f"put every step into an NVTX range, `torch.cuda.nvtx.range('{_CALLED}')`",
     shapes="pass record_shapes=True to emit_nvtx",
 )
-ROCPROF = Recorder(
+ROCPROF = HowToRecord(
     device=_HIP,
     host=_HIP,
     steps=f"put every step into a ROCTx range called '{_CALLED}', and record with --marker-trace",
 )
-XLA = Recorder(steps="put every step into a `jax.profiler.StepTraceAnnotation`")
-ANY = Recorder(steps=f"put every step into a slice called '{_CALLED}'")
+XLA = HowToRecord(steps="put every step into a `jax.profiler.StepTraceAnnotation`")
+ANY = HowToRecord(steps=f"put every step into a slice called '{_CALLED}'")
