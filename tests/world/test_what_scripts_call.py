@@ -117,6 +117,23 @@ update = torch.optim.AdamW(model.parameters())
     assert {one.kind for one in found.timeline.graph.collectives} >= {"allgather"}
 
 
+def test_what_a_script_saves_is_what_it_loads(tmp_path: Path) -> None:
+    found = run(
+        tmp_path,
+        DDP,
+        """
+    path = os.path.join(sys.argv[1], "saved.pt")
+    torch.save({"model": model.state_dict(), "step": step}, path)
+    told = [torch.load(path, map_location="cuda:0")["step"], os.path.exists(path)]
+    model.load_state_dict(torch.load(path)["model"])
+""",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == [1, False]
+    assert "torch.save wrote no file" in str(found)
+
+
 def test_a_copy_of_a_module_is_one_of_its_own(tmp_path: Path) -> None:
     """Means of weights (EMA, SWA) are copies, of parameters and of buffers."""
     run(
@@ -210,6 +227,7 @@ def test_places_that_are_drawn_are_known(tmp_path: Path) -> None:
     places = torch.randint(len(data) - 8, (4,))
     rows = torch.stack([data[one : one + 8] for one in places])
     order = [len(one) for one in torch.randperm(6).split(4)]
+    torch.distributions.Categorical(logits=model(torch.zeros(4, 16))).sample()
     told = [list(rows.shape), all(0 <= int(one) < 504 for one in places), order]
 """,
         world=1,

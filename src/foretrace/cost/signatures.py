@@ -34,7 +34,9 @@ OLDER = "older"  # kind of products by kernels that were built for older chips
 # Where a product's operands stand among an operator's inputs.
 _OPERANDS = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "_scaled_mm", "_int_mm"), (0, 1)),
-    **dict.fromkeys(("addmm", "_addmm_activation", "baddbmm", "addmv"), (1, 2)),
+    **dict.fromkeys(
+        ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv", "addmv_"), (1, 2)
+    ),
     **dict.fromkeys(("linear", "mkldnn_linear"), (0, 1)),
 }
 _TURNED = ("linear", "mkldnn_linear")  # their weight is n x k

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed import checkpoint
@@ -23,6 +25,7 @@ _BETWEEN_TWO = ("send_object_list", "recv_object_list")
 _OF_GROUPS = ("broadcast_object_list", "scatter_object_list", "all_gather_object", "gather_object")
 _OWN = ("all_gather_object", "gather_object")
 _GATHERED = "objects that other ranks gave were this rank's own"
+_SAVED = "torch.save wrote no file: tensors have no values; torch.load gave back what was saved"
 _UNWRITTEN = "torch.distributed.checkpoint.{0} {1}: tensors have no values"
 
 
@@ -68,4 +71,25 @@ def unwritten_checkpoints(journal: Journal) -> Iterator[None]:
             if hasattr(_CHECKPOINT, name):
                 told = functools.partial(saved, name, made)
                 stack.enter_context(patch.object(_CHECKPOINT, name, told))
+        stack.enter_context(_files_in_memory(journal))
+        yield
+
+
+@contextmanager
+def _files_in_memory(journal: Journal) -> Iterator[None]:
+    """What a script saves is what it loads, and no file holds it."""
+    kept: dict[str, object] = {}
+    read = torch.load
+
+    def save(obj: object, f: object, *_given: object, **_named: object) -> None:
+        journal.substitutes[_SAVED] += 1
+        if isinstance(f, (str, os.PathLike)):
+            kept[os.fspath(f)] = obj
+
+    @functools.wraps(read)
+    def load(f: Any, *args: Any, **named: Any) -> Any:
+        path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else None
+        return kept[path] if path in kept else read(f, *args, **named)
+
+    with patch.object(torch, "save", save), patch.object(torch, "load", load):
         yield
