@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.cost.experts import CONSTANTS, ExpertShapes, experts_ns, rows_of_bins
+from foretrace.cost.experts import (
+    CONSTANTS,
+    SERVED_CONSTANTS,
+    ExpertShapes,
+    experts_ns,
+    rows_of_bins,
+)
 from foretrace.machine import load_chip
 
 START = {one.name: one.start for one in CONSTANTS}
@@ -63,3 +69,15 @@ def test_uneven_loads_take_longer_and_gates_cost_a_half_more() -> None:
     assert ungated < even
     flops = shapes(tokens=8192).num_flops / shapes(tokens=8192, gated=0).num_flops
     assert flops.tolist() == [1.5]
+
+
+def test_widths_that_sixteen_does_not_divide_take_longer_where_sizes_are_specialised() -> None:
+    served = {one.name: one.start for one in SERVED_CONSTANTS} | {"uneven": 1.0}
+    sizes = np.array([(4096, 8, 128, 1, 4096, width, 1, 0) for width in (1528, 1536)], np.int64)
+    both = ExpertShapes.of(sizes, "bf16")
+
+    uneven_ns, even_ns = experts_ns(both, H100, served)
+    plain_ns, _ = experts_ns(both, H100, START)
+
+    assert uneven_ns > 1.5 * even_ns
+    assert plain_ns <= even_ns

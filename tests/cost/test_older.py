@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from foretrace.cost import operation_of
-from foretrace.cost.older import for_older_kernels, is_older
+from foretrace.cost.older import for_older_kernels, is_of_older, is_older
 from foretrace.machine import load_chip
 
 
@@ -31,6 +31,26 @@ def test_older_kernels_reach_less_of_newer_chips_tensor_cores_only() -> None:
     assert seen.peak_by_dtype["bf16"] == pytest.approx(0.629 * chip.peak_by_dtype["bf16"])
     assert seen.peak_by_dtype["fp32"] == chip.peak_by_dtype["fp32"]
     assert for_older_kernels(load_chip("a100-sxm-80gb")) == load_chip("a100-sxm-80gb")
+
+
+def test_a_blackwell_processor_does_as_many_older_instructions_as_a_hopper_s() -> None:
+    def per_clock(name: str) -> float:
+        chip = load_chip(name)
+        cycles = (chip.num_processors or 0) * (chip.matrix_cycles_per_ns or 0.0)
+        return for_older_kernels(chip).peak_by_dtype["bf16"] / cycles
+
+    assert per_clock("b200-sxm") == pytest.approx(per_clock("h100-sxm"), rel=0.01)
+    # A card's own instructions are no wider than these.
+    card = load_chip("rtx-pro-6000")
+    assert for_older_kernels(card).peak_by_dtype["bf16"] == card.peak_by_dtype["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("older", True), ("flash2", True), ("uneven over releases", True), ("even", False)],
+)
+def test_kinds_of_kernels_say_which_chips_they_were_built_for(kind: str, expected: bool) -> None:
+    assert is_of_older(kind) is expected
 
 
 def test_products_by_older_kernels_are_costed_apart() -> None:

@@ -122,6 +122,15 @@ def test_times_of_grouped_products_over_several_releases_are_kinds_apart(tmp_pat
     ]
 
 
+def test_calls_of_a_release_that_is_alone_with_its_sizes_are_a_kind_apart(tmp_path: Path) -> None:
+    one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "inter": 256, "tp": 2, "ep": 1}
+    told = {"dtype": "bf16", "distribution": "balanced", "framework": "sglang"}
+    releases = "0.5.6.post2", "0.5.10;0.5.6.post2;0.5.9"
+    write(tmp_path, "moe", *({**one, **told, "versions": each} for each in releases))
+
+    assert [each.kind for each in read_tables(tmp_path)] == ["served older", "served"]
+
+
 def test_exchanges_are_told_by_way_and_by_kernels(tmp_path: Path) -> None:
     one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "hosts": 2, "sms": 20}
     ways = ("dispatch", "normal"), ("combine", "normal"), ("dispatch", "ll")

@@ -22,6 +22,9 @@ from foretrace.machine import Chip
 # Kinds of kernels: what is newest on a chip, FlashAttention 2, which PyTorch brings, and cuDNN's,
 # which PyTorch and Transformer Engine call where they can.
 FLASH, PROFILED, CUDNN = "flash", "flash2", "cudnn"
+# Of encoders: heads that an instruction divides evenly, and others, which run in kernels of another
+# kind.
+EVEN, UNEVEN = "even", "uneven"
 CONSTANTS = (
     Constant("launch_ns", "ns", "from one kernel to the next", 500, 30_000, 5_000),
     Constant("matrix_rate", "", "arithmetic of the products, of the peak", 0.1, 1.0, 0.7),

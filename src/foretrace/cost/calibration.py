@@ -22,6 +22,7 @@ from foretrace.cost.errors import LONG_NS, Errors, Predictions
 from foretrace.cost.fitting import PULL, MeasuredRows, fitted, folds
 from foretrace.cost.measured import Measured
 from foretrace.cost.predicting import (
+    CONSTANTS_BY_MODEL,
     constants_of,
     fitted_model,
     model_ns,
@@ -97,7 +98,7 @@ def _of_chip(measured: Sequence[Measured], made: str, near: Sequence[Constants])
             continue
         source = _largest_source(ones)
         chosen = [one for one in ones if one.source == source]
-        least = _LEAST_ROWS_OF_CONSTANT * len(constants_of(key[0], key[1]))
+        least = _LEAST_ROWS_OF_CONSTANT * len(CONSTANTS_BY_MODEL[key[0]])
         if sum(len(one.measured_ns) for one in chosen) < least:
             continue
         known = chosen_fit((key[0], key[1], chosen[0].dtype), chip, near)
@@ -187,7 +188,7 @@ def _teaches(one: Measured, ones: Sequence[Measured]) -> bool:
         return len(one.measured_ns) >= _LEAST_ROWS_OF_PRODUCTS
     alike = (other for other in ones if (other.gpu, other.source) == (one.gpu, one.source))
     rows = sum(len(other.measured_ns) for other in alike)
-    return rows >= _LEAST_ROWS_OF_CONSTANT * len(constants_of(one.model, one.kind))
+    return rows >= _LEAST_ROWS_OF_CONSTANT * len(CONSTANTS_BY_MODEL[one.model])
 
 
 def _left_out_by_architecture(

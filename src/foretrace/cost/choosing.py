@@ -44,6 +44,7 @@ _OF_WEIGHTS = (_PRODUCTS, "experts")
 # 3,786 (Hopper) at 0.85 to 0.87, with 7,678 (B200) at 0.73. A card's processor has a half or a
 # quarter of an A100's.
 _FEW_BYTES, _STREAMED = 10.0, 0.92
+_OF_VECTORS = ("fp32", "fp64")  # formats that vector units multiply
 _BY_TRITON = "served"
 # Cards of Blackwell multiply as Ampere's and Ada's processors do: the instructions with which those
 # of its data centres fill theirs are not theirs (NVIDIA, CUTLASS 4, media/docs/cpp/
@@ -103,26 +104,29 @@ def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constan
     """
     shared = Counter(fit.source for _, fit in fits)
 
-    def order(pair: tuple[Constants, Fit]) -> tuple[bool, int, int, int, str]:
+    def order(pair: tuple[Constants, Fit]) -> tuple[bool, bool, int, int, int, str]:
         one, fit = pair
         is_held_back = not _is_card(chip) and _is_of_card(one.chip)
+        is_line = fit.model == _PRODUCTS and fit.num_rows < _FEW_ROWS
         architecture = chip.architecture
         if fit.model == _PRODUCTS and _is_card(chip):
             architecture = _OF_CARDS.get(architecture, architecture)
         near = _distance(chip, one, architecture), -shared[fit.source], -fit.num_rows
-        return is_held_back, *near, one.chip
+        return is_held_back, is_line, *near, one.chip
 
     return min(fits, key=order)
 
 
 def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
     """Another chip's constants, with what memory, cache and processors of a card hand over."""
+    other = None if source.chip == ELSEWHERE else _described(source.chip)
+    if fit.model == _PRODUCTS and fit.width in _OF_VECTORS and other is not None:
+        fit = _fed_by_cycle(fit, other, chip)
     if not _is_card(chip):
         return fit
     values = dict(fit.values)
     if fit.model in _OF_WEIGHTS and "memory_rate" in values:
         values["memory_rate"] = max(values["memory_rate"], _STREAMED)
-    other = None if source.chip == ELSEWHERE else _described(source.chip)
     own_cycles, cycles = _cycles(chip), None if other is None else _cycles(other)
     if other is not None and own_cycles and cycles:
         if "cache_rate" in values and fit.model == "movement":
@@ -137,6 +141,22 @@ def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
     return replace(fit, values=values)
 
 
+def _fed_by_cycle(fit: Fit, other: Chip, chip: Chip) -> Fit:
+    """Products of vector units: their operands come as fast in a cycle as on the other chip.
+
+    Their rate is told per 16-bit peak, which grew up to sixteenfold in a cycle since Pascal while
+    vector units and the loads that feed them did not (NVIDIA's whitepapers, GP100 to GH100).
+    """
+    cycles, own_cycles = _cycles(other), _cycles(chip)
+    peak, own_peak = (
+        one.peak_flops_per_ns("bf16") or one.peak_flops_per_ns(fit.width) for one in (other, chip)
+    )
+    if not (cycles and own_cycles and peak and own_peak and "operand_rate" in fit.values):
+        return fit
+    rate = fit.values["operand_rate"] * (peak / cycles) / (own_peak / own_cycles)
+    return replace(fit, values={**fit.values, "operand_rate": rate})
+
+
 def _is_card(chip: Chip) -> bool:
     """Whether a chip has graphics memory, by what of its bandwidth a processor has."""
     return chip.memory_bytes_per_ns < _FEW_BYTES * (chip.num_processors or 0)
@@ -145,15 +165,17 @@ def _is_card(chip: Chip) -> bool:
 @cache
 def _is_of_card(name: str) -> bool:
     """The same of a chip by its name; whatever nobody described is none."""
-    try:
-        return _is_card(_described(name))
-    except MachineError:
-        return False
+    described = _described(name)
+    return described is not None and _is_card(described)
 
 
 @cache
-def _described(name: str) -> Chip:
-    return load_chip(name)
+def _described(name: str) -> Chip | None:
+    """A chip by its name; none where nobody described it."""
+    try:
+        return load_chip(name)
+    except MachineError:
+        return None
 
 
 def _cycles(chip: Chip) -> float:

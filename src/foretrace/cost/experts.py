@@ -36,10 +36,18 @@ CONSTANTS = (
     Constant("fluidity", "", "how far the last wave is shared out; 0: not", 0.01, 30, 0.5),
     Constant("throttle", "", "lower clock under lasting load", 0.01, 0.6, 0.15),
 )
+# What Triton compiles takes sizes that 16 divides apart from others, which it loads number by
+# number: triton-lang/triton, `JITFunction`, specialisation of arguments by divisibility.
+SERVED_CONSTANTS = (
+    *CONSTANTS,
+    Constant("uneven", "", "widths that 16 does not divide, of the products' time", 1e-3, 20, 0.1),
+)
+SERVED = "served"  # the kind of kernels of serving libraries other than CUTLASS's and DeepGEMM's
 
 _TILES = np.array(
     [(rows, columns) for rows in (16, 32, 64, 128) for columns in (64, 128, 256)], np.float64
 )
+_DIVIDED_BY = 16
 _MADE_BYTES = 2  # tokens and results are 16-bit numbers
 _NUM_BINS = 12
 _DRAWS = 64
@@ -179,6 +187,8 @@ def experts_ns(shapes: ExpertShapes, chip: Chip, values: Mapping[str, float]) ->
     products_ns += _grouped_ns(
         shapes, loads, (shapes.width, shapes.hidden)[::-1], chip=chip, values=values
     )
+    is_uneven = shapes.width % _DIVIDED_BY > 0
+    products_ns = products_ns * np.where(is_uneven, 1 + values.get("uneven", 0.0), 1.0)
     total = (loads[0] * loads[1]).sum(axis=1)
     item = FORMAT_BY_NAME[operands].num_bytes
     moved = total * shapes.hidden * (2 * _MADE_BYTES + item)

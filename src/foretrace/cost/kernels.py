@@ -19,7 +19,7 @@ from foretrace.cost.gemm import LIBRARY, GemmShapes, gemm_ns
 from foretrace.cost.measured import Measured
 from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import Costs, KernelRequests, Source
-from foretrace.cost.older import for_older_kernels
+from foretrace.cost.older import OLDER, for_older_kernels, is_of_older
 from foretrace.cost.operand_formats import operand_formats
 from foretrace.cost.predicting import model_ns, shapes_of
 from foretrace.cost.signatures import (
@@ -29,7 +29,6 @@ from foretrace.cost.signatures import (
     EXPERT_EXCHANGE,
     GEMM,
     MOVEMENT,
-    OLDER,
     UNKNOWN,
     Operation,
     operation_of,
@@ -240,7 +239,7 @@ class FittedKernels:
     def _model_ns(self, key: tuple[str, str, str], sizes: Int64s, chosen: Chosen) -> Float64s:
         model, kind, dtype = key
         values = chosen.fit.values
-        chip = for_older_kernels(self.chip) if kind in {OLDER, PROFILED} else self.chip
+        chip = for_older_kernels(self.chip, kind) if is_of_older(kind) else self.chip
         if model == MOVEMENT:
             movements = Movements(sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.int8))
             return movement_ns(movements, self.chip, values)

@@ -13,7 +13,7 @@ from foretrace.base import Float64s, Int64s, ModelError
 from foretrace.cost.baselines import RowWork
 from foretrace.cost.columns import read_columns
 from foretrace.cost.labels import chip_labelled
-from foretrace.cost.older import for_older_kernels
+from foretrace.cost.older import for_older_kernels, is_of_older
 from foretrace.cost.predicting import KernelShapes, ModelShapes
 from foretrace.machine import Chip
 
@@ -43,7 +43,7 @@ class Measured:
     @property
     def seen(self) -> Chip:
         """The chip as these kernels see it."""
-        return for_older_kernels(self.chip) if self.is_older else self.chip
+        return for_older_kernels(self.chip, self.kind) if self.is_older else self.chip
 
 
 def chips_of(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> dict[str, Chip]:
@@ -108,7 +108,6 @@ def measured_parts(
     needs: Callable[[str], str] = str,
     time: str = "time_ns",
     work: int = 1,
-    older: str = "",
 ) -> Iterator[Measured]:
     """The rows of a table as one part for each GPU, number format, kind and source.
 
@@ -124,7 +123,6 @@ def measured_parts(
         needs: in which format what has one is multiplied.
         time: the column of times; rows without any are left.
         work: how many times the shapes' FLOPs and bytes there are.
-        older: the kind whose kernels were built for chips before Hopper.
     """
     import polars as pl  # on demand: it takes longer to import than most commands take
 
@@ -149,7 +147,7 @@ def measured_parts(
             group=groups_of(rows, grouped_by),
             source=source,
             dtype=kept,
-            is_older=found == older,
+            is_older=is_of_older(found),
         )
 
 

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.cost.attention import PROFILED
 from foretrace.cost.baselines import RowWork
 from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.measured import ANY_DTYPE, Measured
 from foretrace.cost.memory_bound import Movements
+from foretrace.cost.older import OLDER, is_of_older
 from foretrace.cost.predicting import ModelShapes, shapes_of
 from foretrace.cost.signatures import (
     CONVOLUTION,
     MOVEMENT,
-    OLDER,
     UNKNOWN,
     Operation,
 )
@@ -84,7 +83,7 @@ def _table(
         group=group.reshape(-1).astype(np.int64),
         source=labels[1],
         dtype=ANY_DTYPE if model == CONVOLUTION else dtype,
-        is_older=kind in {OLDER, PROFILED},
+        is_older=is_of_older(kind),
     )
 
 

@@ -19,7 +19,7 @@ from foretrace.cost.decode import OPERATOR, OPERATOR_CONSTANTS, DecodeShapes, de
 from foretrace.cost.expert_exchange import CONSTANTS as EXCHANGE_CONSTANTS
 from foretrace.cost.expert_exchange import ExchangeShapes, exchange_ns
 from foretrace.cost.experts import CONSTANTS as EXPERT_CONSTANTS
-from foretrace.cost.experts import ExpertShapes, experts_ns
+from foretrace.cost.experts import SERVED, SERVED_CONSTANTS, ExpertShapes, experts_ns
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.gemm import CONSTANTS as GEMM_CONSTANTS
 from foretrace.cost.gemm import GemmShapes, gemm_ns
@@ -82,6 +82,8 @@ def constants_of(model: str, kind: str) -> tuple[Constant, ...]:
     """What is fitted for a kind of kernels, between which bounds."""
     if (model, kind) == ("decode", OPERATOR):
         return OPERATOR_CONSTANTS
+    if model == "experts" and kind.startswith(SERVED):
+        return SERVED_CONSTANTS
     if CALL not in kind.split():
         return CONSTANTS_BY_MODEL[model]
     return *CONSTANTS_BY_MODEL[model], *(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from foretrace.cost.attention import CUDNN, FLASH, PROFILED
 from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.memory_bound import Access
-from foretrace.cost.older import is_older
+from foretrace.cost.older import OLDER, is_older
 from foretrace.operators import (
     HOST_COPY,
     OperatorClass,
@@ -29,7 +29,6 @@ ATTENTION, ATTENTION_BACKWARD = "attention", "attention backward"
 ENCODER, DECODE = "attention encoder", "decode"
 EXPERTS, EXPERT_EXCHANGE = "experts", "expert exchange"
 UNKNOWN = ""
-OLDER = "older"  # kind of products by kernels that were built for older chips
 
 # Where a product's operands stand among an operator's inputs.
 _OPERANDS = {

@@ -206,7 +206,6 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
             grouped_by=("heads", "kv_heads", "head_dim"),
             family=partial(_attention_family, family),
             time=time,
-            older=PROFILED,
         )
 
 
