@@ -2,23 +2,27 @@
 
     python bench/ranked.py measured RUNS.csv DESCRIPTION.toml
     python bench/ranked.py calibrated RUNS.csv DESCRIPTION.toml
+    python bench/ranked.py neighbours RUNS.csv DESCRIPTION.toml
     python bench/ranked.py turned RUNS.csv DESCRIPTION.toml
     python bench/ranked.py published RUNS.csv DESCRIPTION.toml [WORD...]
 
 `measured`: plans of the same model, sequences and GPUs that somebody timed, in the order predicted
 and in that measured: Spearman's coefficient, and how much longer the plan predicted first takes
 than the best (regret). `calibrated`: the same of all rows but every tenth, to which six constants
-of the site are fitted. `turned`: pairs of rows of which one does more of the same work in less
-time. `published`: the plan of a row whose name has one of the words, or a preset of that name, in
-the space of all tp, pp, cp, chunks, microbatch and sharding with GPUs, batch and
-all else as there: the gap to the best found, and how many plans can be before it.
+of the site are fitted. `neighbours`: each row from one row of the same site (of those that differ
+in one thing, the one with the narrowest interval) that belongs to another job, another model, fewer
+layers, other GPUs, a smaller batch or another width; nothing is fitted. `turned`: pairs of rows of
+which one does more of the same work in less time. `published`: the plan of a row whose name has
+one of the words, or a preset of that name, in the space of all tp, pp, cp, chunks, microbatch and
+sharding with GPUs, batch and all else as there: the gap to the best found, and how many plans can
+be before it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -39,7 +43,14 @@ from foretrace.search.grounds import ModelGround
 from foretrace.search.search import searched_on
 from foretrace.search.space import columns_of, space_over
 from foretrace.software import load_software
-from foretrace.validate import PublishedRun, predict_runs, read_description, read_runs
+from foretrace.validate import (
+    NeighbourPrediction,
+    PublishedRun,
+    neighbours_report,
+    predict_runs,
+    read_description,
+    read_runs,
+)
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.workload import (
@@ -77,6 +88,23 @@ def calibrated(path: Path, description: Path) -> None:
     )
 
 
+def neighbours(path: Path, description: Path) -> None:
+    """Orders of plans whose site is known by one run of something else each."""
+    runs = read_runs(path, read_description(description))
+    by_id = {run.id: run for run in runs}
+    rows = neighbours_report(runs).rows
+    for what, is_other in _OTHERS.items():
+        nearest: dict[str, NeighbourPrediction] = {}
+        for row in rows:
+            if is_other(by_id[row.id], by_id[row.neighbour]):
+                before = nearest.setdefault(row.id, row)
+                if row.high_s / row.low_s < before.high_s / before.low_s:
+                    nearest[row.id] = row
+        off = np.mean([abs(row.error) for row in nearest.values()])
+        print(f"from {what}, {off:.1%} off in the mean:")
+        _tell((by_id[name], row.predicted_s) for name, row in nearest.items())
+
+
 def turned(path: Path, description: Path) -> None:
     """Rows that differ in one size alone, and say that more of it took less time."""
     rows: dict[tuple[object, int, int], tuple[float, str]] = {}
@@ -97,13 +125,36 @@ def turned(path: Path, description: Path) -> None:
             print(f"    {longer} beside {less}: {ratio - 1:+.1%}")
 
 
+def _model(run: PublishedRun) -> tuple[object, ...]:
+    return run.model, run.layers, run.hidden
+
+
+def _job(run: PublishedRun) -> tuple[object, ...]:
+    return *_model(run), run.num_gpus, run.global_batch, run.seq_len
+
+
+def _has_less(run: PublishedRun, neighbour: PublishedRun) -> bool:
+    alike = _model(run) == _model(neighbour) and run.num_gpus == neighbour.num_gpus
+    return alike and neighbour.global_batch < run.global_batch
+
+
+# What a run is known by: whether another one counts as such.
+_OTHERS: Mapping[str, Callable[[PublishedRun, PublishedRun], bool]] = {
+    "another job": lambda run, other: _job(run) != _job(other),
+    "another model": lambda run, other: _model(run) != _model(other),
+    "fewer layers": lambda run, other: (other.layers or 0) < (run.layers or 0),
+    "other GPUs": lambda run, other: run.num_gpus != other.num_gpus,
+    "a smaller batch": _has_less,
+    "another width": lambda run, other: run.hidden != other.hidden,
+}
+
+
 def _tell(predicted: Iterable[tuple[PublishedRun, float | None]]) -> None:
     jobs: dict[object, list[tuple[float, float]]] = defaultdict(list)
     told: list[tuple[float, float]] = []
     for run, predicted_s in predicted:
         if run.measured_s and predicted_s:
-            job = (run.model, run.layers, run.hidden, run.num_gpus, run.global_batch, run.seq_len)
-            jobs[job].append((predicted_s, run.measured_s))
+            jobs[_job(run)].append((predicted_s, run.measured_s))
             told.append((predicted_s, run.measured_s))
     print(f"{len(told)} rows: Spearman {spearmanr(*np.array(told).T).statistic:.3f}")
     hidden = sorted({job[2] for job in jobs})  # type: ignore[index]
@@ -177,7 +228,7 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
 _TIME_S, _MOST_RUN = 90.0, 3_000
 
 
-_RANKED = {"measured": measured, "calibrated": calibrated, "turned": turned}
+_RANKED = {one.__name__: one for one in (measured, calibrated, neighbours, turned)}
 
 
 def main() -> None:

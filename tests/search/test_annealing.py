@@ -55,7 +55,7 @@ def test_what_moves_add_up_is_the_accounts_sum(
     monkeypatch.setattr(annealing, "anneal", watched)
     monkeypatch.setattr(annealing, "_MOVES", 200)
     cycles = annealing._Cycles(first, time.monotonic() + 60)
-    cycles.cooled(first)
+    cycles.cooled(first, 1e-3)
 
     *_, evened, over, _, _, loads, chosen, ranks, _, _, state = seen[-1]
     placement = cycles._placement(chosen, ranks)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +147,31 @@ def test_large_placements_are_within_three_percent_of_what_none_is_below() -> No
     assert placement.fits
     assert floor is not None
     assert placement.value_ns <= 1.03 * floor.least_ns
+
+
+def test_a_program_without_time_leaves_the_floor_of_divided_tables() -> None:
+    account = accounted(*large(31, 8, num_tables=30), HBM, HOST)
+
+    assert table_floor(account, whole_s=1e-9) == table_floor(account)
+
+
+def test_what_the_solver_prints_is_not_in_the_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    account = accounted(*large(1, 2, num_tables=6), HBM, HOST)
+    module = import_module("foretrace.search.table_floor")
+    solve = module.linprog
+
+    def aloud(*arguments: Any, **settings: Any) -> Any:
+        if "integrality" in settings:
+            ctypes.CDLL(None).puts(b"solved again")
+        return solve(*arguments, **settings)
+
+    monkeypatch.setattr(module, "linprog", aloud)
+
+    assert table_floor(account, whole_s=5.0) is not None
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr().out == ""
 
 
 def test_loads_are_the_sum_of_what_tables_take() -> None:

@@ -30,11 +30,13 @@ from foretrace.workload import TableScheme
 WORTH = 1.1  # of the least by the account: what is above is not looked at
 # Found on 4 of the 50 instances that bench/search_checks.py draws; of the account.
 _HOT, _COLD = 1e-3, 1e-5
-_EVENED = 0.03  # of the mean square of loads: what leads off plains
+_HOTTER = 1.6e-2  # of cycles that begin afresh, after the first: numbers of tables even out
+_EVENED = 0.1  # of the mean square of loads: what leads off plains
 _OVER = 1.0  # for as many bytes above the room as there is room
-_MOVES, _LEAST_MOVES = 5_000, 100  # of a table in a cycle; the least are made whatever the time
-_CYCLES = 4  # that find nothing better: then it ends
-_AFRESH = 3  # every so many cycles begin where the first did
+_MOVES, _LEAST_MOVES = 2_500, 100  # of a table in a cycle; the least are made whatever the time
+_CYCLES = 8  # that find nothing better: then it ends
+_AFRESH = 2  # every so many cycles begin where the first did
+_OF_PROGRAM = 0.1  # of the time, for each program of whole tables, at most
 _NOTHING = -1
 _AT_ONCE = 8_192  # moves between two looks at the time
 _KINDS = {
@@ -57,7 +59,10 @@ def annealed(placement: DealtTables, deadline_s: float) -> DealtTables:
     best, least_ns = placement, placement.value_ns if placement.fits else math.inf
     cycle, until = 0, _CYCLES
     while cycle < until and (cycle == 0 or time.monotonic() < deadline_s):
-        found = cycles.cooled(best if cycle % _AFRESH else placement)
+        is_afresh = cycle % _AFRESH == 0
+        found = cycles.cooled(
+            placement if is_afresh else best, _HOTTER if is_afresh and cycle else _HOT
+        )
         cycle += 1
         if found.fits and found.value_ns < least_ns:
             best, least_ns, until = found, found.value_ns, cycle + _CYCLES
@@ -66,29 +71,35 @@ def annealed(placement: DealtTables, deadline_s: float) -> DealtTables:
 
 def annealed_families(
     account: TableAccount, deadline_s: float
-) -> Iterator[tuple[str, DealtTables]]:
+) -> tuple[tuple[str, DealtTables], ...]:
     """The best placement of each family of schemes that has room, and how it began.
 
     Families are sets of schemes, as every scheme costs launches and exchanges of its own, which no
-    single move saves. Those that may be best come first; one that nothing good can come of ends it.
+    single move saves. A program of whole tables says where each begins: a table that has to leave
+    a scheme before others fit is what moves find least. Families that may be best come first; one
+    that nothing good can come of ends it, and the time that is left is the best one's.
 
     Args:
         account: of all schemes.
         deadline_s: as in `annealed`.
     """
     accounts = [(own, account.of_schemes(own)) for own in _families(account)]
-    floors = [(floor, *own) for own in accounts if (floor := table_floor(own[1]))]
+    whole_s = _OF_PROGRAM * max(deadline_s - time.monotonic(), 0.0)
+    floors = [(floor, *own) for own in accounts if (floor := table_floor(own[1], whole_s=whole_s))]
     floors.sort(key=lambda one: one[0].least_ns)
-    least_ns = math.inf
+    found: list[tuple[str, DealtTables]] = []
     for left, (floor, family, own) in zip(range(len(floors), 0, -1), floors, strict=True):
-        if floor.least_ns > WORTH * least_ns:
+        if found and floor.least_ns > WORTH * min(one.value_ns for _, one in found):
             break
         how, first = start(own, floor)
         now_s = time.monotonic()
         best = annealed(first, now_s + (deadline_s - now_s) / left)
         if best.fits:
-            least_ns = min(least_ns, best.value_ns)
-            yield f"{', '.join(family)}, {how}", best
+            found.append((f"{', '.join(family)}, {how}", best))
+    found.sort(key=lambda one: one[1].value_ns)
+    if found and time.monotonic() < deadline_s:
+        found[0] = (found[0][0], annealed(found[0][1], deadline_s))
+    return tuple(found)
 
 
 def _families(account: TableAccount) -> Iterator[tuple[TableScheme, ...]]:
@@ -159,8 +170,8 @@ class _Cycles:
             each * len(account.options) for each in (_MOVES, _LEAST_MOVES)
         )
 
-    def cooled(self, start: DealtTables) -> DealtTables:
-        """The best that one cycle came to."""
+    def cooled(self, start: DealtTables, heat: float) -> DealtTables:
+        """The best that one cycle came to, which begins with a heat in parts of the account."""
         ways, room = self._ways, self._account.room
         chosen = ways.first[:-1] + np.array([one.option for one in start.chosen])
         ranks = np.zeros((len(chosen) + 1, self._pieces), np.int64)
@@ -171,10 +182,10 @@ class _Cycles:
         # The first move is made whatever it is, as nothing is known of where the loop begins.
         state = np.array([start.copied, math.inf, math.inf, 0.0])
         made, moves, begin_s = 0, self._moves, time.monotonic()
-        hot = _HOT * self._scale_ns
+        hot = heat * self._scale_ns
         while made < moves:
             now = min(_AT_ONCE, moves - made)
-            cooling = (_COLD / _HOT) ** (1 / moves)
+            cooling = (_COLD / heat) ** (1 / moves)
             anneal(
                 self._rng, now, hot * cooling**made, cooling, ways.first, ways.ways, ways.copied,
                 ways.alike, ways.way_of, ways.rows, self._starts, self._slopes,

@@ -8,7 +8,11 @@ floor is what its search has proven by then.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +25,7 @@ from foretrace.base import Float64s
 from foretrace.search.table_account import BYTES, NUM_TIMED, TableAccount
 from foretrace.workload import MemoryTier
 
+_STDOUT = 1  # the descriptor
 _US, _GB = 1e-3, 1e-9  # what times and bytes are counted in, so that all are of one size
 
 
@@ -69,12 +74,35 @@ def table_floor(account: TableAccount, *, whole_s: float = 0.0) -> TableFloor | 
     least, solved = found.fun, found.x
     if whole_s > 0:
         is_whole = np.repeat([1, 0, 1], [len(ways), len(lines), len(lines)])
-        whole = program(integrality=is_whole, options={"time_limit": whole_s})
-        least = max(least, whole.mip_dual_bound or 0.0)
+        with _silenced():
+            whole = program(integrality=is_whole, options={"time_limit": whole_s})
+        # Without a bound where there was not even time for the first relaxation.
+        least = max(least, whole.get("mip_dual_bound") or 0.0)
         solved = solved if whole.x is None else whole.x
     first = np.searchsorted(table_of, np.arange(tables + 1)).tolist()
     shares = [solved[begin:end] for begin, end in pairwise(first)]
     return TableFloor(float(least) / _US, tuple(int(own.argmax()) for own in shares))
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Without the line that HiGHS (SciPy 1.17) prints whenever it solves a rounded program again.
+
+    It is C's, beside all that Python can redirect, and would stand in the JSON of a command.
+    """
+    if os.name != "posix":
+        yield
+        return
+    sys.stdout.flush()
+    kept, nowhere = os.dup(_STDOUT), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, _STDOUT)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _rows(account: TableAccount) -> Iterator[csr_array]:
