@@ -112,11 +112,12 @@ def _of_command_line(text: str) -> dict[str, object]:
     long = (f"-{word}" if word.lstrip("-") in _SHORT and word[0] == "-" else word for word in words)
     found: dict[str, object] = {} if model is None else {"model": model}
     for name, value in values_by_flag(long).items():
-        is_off = name.startswith("no-") and value is True
-        is_mapping = isinstance(value, str) and value.startswith("{")
-        found[name.removeprefix("no-") if is_off else name] = (
-            False if is_off else _parsed(value, f"--{name}") if is_mapping else value
-        )
+        if name.startswith("no-") and value is True:
+            found[name.removeprefix("no-")] = False
+        elif isinstance(value, str) and value.startswith("{"):
+            found[name] = _parsed(value, f"--{name}")
+        else:
+            found[name] = value
     return found
 
 
