@@ -78,3 +78,13 @@ def test_a_model_no_host_holds_is_a_sentence(run: Run) -> None:
 
     assert found.code == 1
     assert "deepseek-v3 leaves no room for a sequence" in " ".join(found.err.split())
+
+
+def test_a_page_folds_the_moments_that_its_curve_shows(run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "served.html"
+
+    run("serve", "--model", "llama3-8b", "--gpu", "h100-sxm", "--requests", LAW, "--report", page)
+
+    told = page.read_text(encoding="utf-8")
+    assert told.count("Running and waiting requests, as a table</summary>") == 1
+    assert told.count("<h2>Running and waiting requests</h2><figure>") == 1

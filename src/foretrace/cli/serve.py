@@ -266,15 +266,14 @@ def _tell(found: Answer, report: Path | None, outputs: Outputs) -> None:
     if report is not None:
         told = found.parts()
         drawn = {part: table_plot(part) for part in told if isinstance(part, Table)}
-        # Moments that a curve shows stand behind it.
-        behind = tuple(part for part, plot in drawn.items() if plot and len(part) > MOST_NAMED)
+        moments = tuple(part for part, plot in drawn.items() if plot and len(part) > MOST_NAMED)
         write_answer_page(
             report,
             "Serving",
             found,
-            parts=[part for part in told if part not in behind],
+            parts=[part for part in told if part not in moments],
             drawings=[(part.title, plot) for part, plot in drawn.items() if plot],
-            behind=behind,
+            drawn=moments,
         )
     outputs.tell(found, wrote=(report,))
 

@@ -41,6 +41,7 @@ def write_answer_page(
     *,
     parts: Iterable[Told] | None = None,
     drawings: Iterable[tuple[str, str]] = (),
+    drawn: Iterable[Table] = (),
     behind: Iterable[Told] = (),
 ) -> None:
     """Write an answer as one self-contained HTML file.
@@ -51,10 +52,12 @@ def write_answer_page(
         found: what the page is about; its headline stands below the title.
         parts: what to show; all that the answer tells, if left out. Figures become cards.
         drawings: SVG documents of ours, with their titles.
+        drawn: tables that drawings show, folded.
         behind: what stands behind all, for drawings to lead to.
     """
     shown = found.parts() if parts is None else parts
-    write_whole(path, answer_html(title, found.headline, shown, drawings=drawings, behind=behind))
+    text = answer_html(title, found.headline, shown, drawings=drawings, drawn=drawn, behind=behind)
+    write_whole(path, text)
 
 
 def answer_html(
@@ -63,6 +66,7 @@ def answer_html(
     parts: Iterable[Told],
     *,
     drawings: Iterable[tuple[str, str]] = (),
+    drawn: Iterable[Table] = (),
     behind: Iterable[Told] = (),
 ) -> str:
     """The page's text."""
@@ -74,6 +78,7 @@ def answer_html(
         f'<header><h1>{escape(title)}</h1><p class="subject">{escape(subject)}</p>'
         f"</header>{''.join(map(_part, parts))}"
         f"{''.join(_drawing(*each) for each in drawings)}"
+        f"{''.join(map(_folded, drawn))}"
         f"{''.join(_part(part, has_sieve=False) for part in behind)}"
         f"</main><script>{_SIFTED}</script></body></html>\n"
     )
@@ -98,6 +103,14 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
         return f"<section>{title}{told}</section>"
     sieve = _SIEVE if has_sieve and len(part.rows) >= _LONG else ""
     return f'<section id="{escape(part.key.replace(" ", "-"))}">{title}{sieve}{told}</section>'
+
+
+def _folded(part: Table) -> str:
+    told = html_of("", (replace(part, title=""),))
+    return (
+        f"<section><details><summary>{_begun(part.title)}, as a table</summary>{told}</details>"
+        "</section>"
+    )
 
 
 def _drawing(title: str, drawn: str) -> str:
