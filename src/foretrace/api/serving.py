@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -412,16 +413,17 @@ def deployed_as(
 
 def _on_fewest(deployed: Callable[[Engine], Deployment], settings: Engine) -> Deployment:
     """The deployment on as few GPUs of a host as hold the model, tensor parallel."""
-    for tensor in DEGREES:
-        try:
-            made = deployed(replace(settings, tensor_parallel_size=tensor))
-        except NoRoomError:
-            if tensor == DEGREES[-1]:
-                raise
-        else:
-            said = f"no settings of an engine are stated: vLLM's own, tensor_parallel_size {tensor}"
-            return replace(made, notes=(said, *made.notes))
-    raise AssertionError
+
+    def with_degree(tensor: int) -> Deployment:
+        made = deployed(replace(settings, tensor_parallel_size=tensor))
+        said = f"no settings of an engine are stated: vLLM's own, tensor_parallel_size {tensor}"
+        return replace(made, notes=(said, *made.notes))
+
+    *few, most = DEGREES
+    for tensor in few:
+        with suppress(NoRoomError):
+            return with_degree(tensor)
+    return with_degree(most)
 
 
 def _requests_of(

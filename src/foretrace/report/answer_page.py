@@ -95,7 +95,7 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
         return f'<section class="glance">{cards}</section>'
     if not isinstance(part, Table | Sentences | Paragraph):
         return ""
-    told = html_of("", (replace(part, title=""),))
+    told = _untitled(part)
     title = f"<h2>{_begun(part.title)}</h2>" if part.title else ""
     if not told:
         return ""
@@ -106,11 +106,12 @@ def _part(part: Told, *, has_sieve: bool = True) -> str:
 
 
 def _folded(part: Table) -> str:
-    told = html_of("", (replace(part, title=""),))
-    return (
-        f"<section><details><summary>{_begun(part.title)}, as a table</summary>{told}</details>"
-        "</section>"
-    )
+    summary = f"<summary>{_begun(part.title)}, as a table</summary>"
+    return f"<section><details>{summary}{_untitled(part)}</details></section>"
+
+
+def _untitled(part: Table | Sentences | Paragraph) -> str:
+    return html_of("", (replace(part, title=""),))
 
 
 def _drawing(title: str, drawn: str) -> str:

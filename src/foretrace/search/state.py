@@ -17,7 +17,7 @@ from typing import IO
 from foretrace.base import WorkloadError, write_whole
 
 QUICK, RUN, UNITS, P95 = "quick_ns", "run_ns", "unit_ns", "p95_ns"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass

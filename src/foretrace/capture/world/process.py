@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -19,6 +19,7 @@ from unittest.mock import patch
 import msgspec
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from torch._C import _distributed_c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed import device_mesh
@@ -44,7 +45,6 @@ from foretrace.capture.world.on_cpu import (
 from foretrace.capture.world.pretended_gpu import gpu_that_pretends
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
 from foretrace.capture.world.shortcuts import shortcuts
-from foretrace.capture.world.spawning import spawned_here
 from foretrace.capture.world.streams import follow_cuda, stream_classes
 from foretrace.capture.world.values import SubstitutedValues
 from foretrace.capture.world.without_memory import tensors_without_memory
@@ -64,6 +64,10 @@ _ISSUING = (
 # Asked for every operator of a distributed tensor, and answered without a tensor.
 _OF_MESH = {"__eq__", "__hash__", "size", "get_coordinate", "_is_current_rank_part_of_mesh"}
 _BESIDE = "work of the device that no operator was seen to start is left out"
+_SPAWNED = (
+    "torch.multiprocessing.spawn started no processes: this rank is the one of its host's that "
+    "would have its number"
+)
 _NOT_COMPILED = "torch.compile left code as it is: operators are those of eager PyTorch"
 
 
@@ -150,7 +154,7 @@ class WorldProcess:
             self._follow_steps(stack)
             self._follow_storages(stack)
             self._leave_uncompiled(stack)
-            stack.enter_context(spawned_here(self.journal, self.rank))
+            stack.enter_context(patch.object(torch.multiprocessing, "spawn", self._spawned))
             for name, value in stream_classes(self.journal).items():
                 stack.enter_context(patch.object(torch.cpu, name, value, create=True))
             stack.enter_context(objects_that_arrive(self.observer, self.journal))
@@ -336,6 +340,18 @@ class WorldProcess:
             self.journal.begin_step()  # that the one before has ended
             raise StepsAreDone
         self._begin_step()
+
+    def _spawned(
+        self,
+        fn: Callable[..., object],
+        args: Sequence[object] = (),
+        nprocs: int = 1,
+        *_given: object,
+        **_named: object,
+    ) -> None:
+        """A script that starts its own ranks is run as the one that this process is."""
+        self.journal.substitutes[_SPAWNED] += 1
+        fn(self.rank % nprocs, *args)
 
     def _take_memory_away(self, stack: ExitStack) -> None:
         stack.enter_context(gpu_that_pretends(self.journal, self.gpu, num_gpus=self.num_gpus))
