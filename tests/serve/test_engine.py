@@ -209,6 +209,7 @@ def test_a_whole_line_names_its_model_and_has_mappings() -> None:
         ("--tensor-parallel-size '4", "as an engine's command line: No closing quotation"),
         ("--compilation-config {nothing}", "cannot read --compilation-config as JSON"),
         ("--tensor-parallel-size many", "tensor_parallel_size"),
+        ("--tensor-paralel-size 2", "did you mean 'tensor_parallel_size'"),
         ("{", "cannot read the engine's settings as JSON"),
         ("nowhere.json", "cannot read nowhere.json as an engine's settings: No such file"),
     ],

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
         else _read("num_gpu_blocks", Count, blocks, where=where),
         capture_sizes=_captured(resolved, keywords, where),
         assumed=tuple(sorted(left_out)) if size is None else (),
-        unused=_unused(keywords),
+        unused=_unused(keywords, where),
         is_static=_is_static(keywords.get("batching"), where),
         quantization_config=_quantization(keywords, where),
         **values,
@@ -323,14 +324,24 @@ def _resolved(stated: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in joined.items() if key in wanted and value is not None}
 
 
-def _unused(keywords: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(
+_MISSPELT = 0.9  # likeness above which a keyword is meant for one that counts; vLLM's own are below
+
+
+def _unused(keywords: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Keywords without effect; those that are nearly one that has an effect are refused."""
+    unused = tuple(
         key
         for key, value in keywords.items()
         if value is not None
         and key not in {*_KINDS, *_WITHOUT_EFFECT, *_READ_APART, *_AS_USUAL}
         and not (key == "compilation_config" and set(_known(value)) == {"cudagraph_capture_sizes"})
     )
+    for key in unused:
+        for near in get_close_matches(key, _KINDS, n=1, cutoff=_MISSPELT):
+            raise WorkloadError(
+                f"{key!r} of {where} is no keyword of vLLM's: did you mean {near!r}?"
+            )
+    return unused
 
 
 def _is_static(batching: object, where: str) -> bool:
