@@ -324,7 +324,7 @@ def _resolved(stated: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in joined.items() if key in wanted and value is not None}
 
 
-_MISSPELT = 0.9  # likeness above which a keyword is meant for one that counts; vLLM's own are below
+_MISSPELT = 0.9  # likeness (difflib) from which a keyword is taken for one that counts
 
 
 def _unused(keywords: Mapping[str, Any], where: str) -> tuple[str, ...]:
