@@ -26,6 +26,9 @@ _LOW_QUARTER = 0.25  # of a slow group's transfers only so many may be as fast a
 _NUM_STRETCHES = 24  # of equal work, in which a rank's time is looked at
 # Of what the slowest exceed by: from here on others are slow too, and below it they are not.
 _IS_SLOW, _IS_NOT_SLOW = 0.4, 0.25
+# Of the work that is called slow so much has to be slow: calls of an operator are so mostly, a chip
+# slows what its clock bounds and leaves what memory bounds; a few long calls are neither.
+_LEAST_OF_OPERATOR, _LEAST_OF_CHIP = 0.6, 0.3
 _MIN_STEPS = 3  # whose middle a slow one leaves where it is
 
 
@@ -124,7 +127,7 @@ class Compute:
         rows, usual_ns = mine[~is_other], usual_ns[~is_other]
         _, call = np.unique(self.places.call[rows], return_inverse=True)
         slow = self._slow_groups(rows, usual_ns, call)
-        if slow is not None and self._is_steady(rows, usual_ns, slow):
+        if slow is not None and self._share(rows, usual_ns, slow) >= _LEAST_OF_OPERATOR:
             return self._found(SlowKind.OPERATOR, rows, usual_ns, slow)
         in_time = np.argsort(self.timeline.start_ns[self.places.node[rows]], kind="stable")
         done_ns = np.cumsum(usual_ns[in_time])
@@ -133,9 +136,11 @@ class Compute:
             _NUM_STRETCHES * done_ns // max(int(done_ns[-1]), 1), _NUM_STRETCHES - 1
         )
         slow = self._slow_groups(rows, usual_ns, stretch)
-        if slow is not None:
-            return self._found(SlowKind.WHILE, rows, usual_ns, slow)
-        return self._found(SlowKind.CHIP, rows, usual_ns, np.ones(len(rows), np.bool_))
+        kind = SlowKind.CHIP if slow is None else SlowKind.WHILE
+        slow = np.ones(len(rows), np.bool_) if slow is None else slow
+        if self._share(rows, usual_ns, slow) < _LEAST_OF_CHIP:
+            return None
+        return self._found(kind, rows, usual_ns, slow)
 
     def _slow_groups(self, rows: Int64s, usual_ns: Int64s, group: Int64s) -> Bools | None:
         """Rows of the groups that are slow, where the rest is not; None if all are alike."""
@@ -154,12 +159,12 @@ class Compute:
         slow: Bools = is_slow[group]
         return slow if rest_more < _IS_NOT_SLOW * slow_more else None
 
-    def _is_steady(self, rows: Int64s, usual_ns: Int64s, slow: Bools) -> bool:
-        """Whether what is slow is so most of the time that it runs."""
+    def _share(self, rows: Int64s, usual_ns: Int64s, slow: Bools) -> float:
+        """How much of the work that is slow in sum takes longer by itself; by its usual time."""
         took_ns, due_ns = self.took_ns[rows[slow]], usual_ns[slow]
         more = took_ns.sum() / max(due_ns.sum(), 1) - 1
         is_more = took_ns >= (1 + _IS_SLOW * more) * due_ns
-        return bool(due_ns[is_more].sum() >= 0.6 * due_ns.sum())
+        return float(due_ns[is_more].sum() / max(due_ns.sum(), 1))
 
     def _found(self, kind: SlowKind, rows: Int64s, usual_ns: Int64s, slow: Bools) -> SlowWork:
         over_ns = np.where(slow, self.took_ns[rows] - usual_ns, 0)

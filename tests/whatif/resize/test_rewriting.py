@@ -13,6 +13,7 @@ from foretrace.base import ScenarioError
 from foretrace.graph import Part, Phase
 from foretrace.whatif.resize.named import DimensionKind, Dimensions, Sizes
 from foretrace.whatif.resize.rewriting import Context, RecordedOperator, rewritten_block
+from foretrace.whatif.resize.tensors import strided
 from foretrace.workload import Implementation, Plan, Transformer, load_model
 from tests.whatif.resize.models import PARTS, known_of, operators, rewritten, sizes_of, with_sizes
 
@@ -313,3 +314,9 @@ def test_logits_as_wide_as_both_feed_forward_matrices_are_told_by_the_part_they_
     assert json.loads(loss.signature)["dims"] == [[512, 2048]]
     assert not loss.is_ambiguous
     assert json.loads(layer.signature)["dims"] == [[512, 8192]]
+
+
+def test_a_dimension_without_elements_lies_in_memory_as_one_of_a_single_element() -> None:
+    assert strided([3, 1], [0, 3], [0, 6], {}) == [6, 1]
+    assert strided([0, 1], [2, 0], [4, 0], {}) == [0, 1]
+    assert strided([4, 4, 1], [2, 0, 4], [2, 0, 8], {}) == [8, 8, 1]

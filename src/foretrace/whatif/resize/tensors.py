@@ -286,7 +286,8 @@ def strided(
     """Strides of a tensor of another shape that lies in memory as it did.
 
     From the innermost dimension outwards each stride is that of the one inside, times its size,
-    times the gap that was between them.
+    times the gap that was between them. A dimension without elements counts as one of a single
+    element, as PyTorch's own strides have it.
     """
     if len(strides) != len(old) or not isinstance(strides, list):
         return list(strides)
@@ -301,7 +302,7 @@ def strided(
         found[at] = max(1, strides[at] * span // was_span if rest else whole * span)
         # The stride of a single element is any number; only one that fits says where it lies.
         if old[at] != 1 or strides[at] == was_span:
-            was_span, span = strides[at] * old[at], found[at] * new[at]
+            was_span, span = strides[at] * max(1, old[at]), found[at] * max(1, new[at])
     return found
 
 
