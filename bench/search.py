@@ -3,12 +3,15 @@
     python bench/search.py                a minute: rates, and tightness
     python bench/search.py --whole        also Llama 3 405B on 16,384 GPUs, two minutes on two cores
 
-Rates are plans in a second of processor time. Tightness is a bound over the step at unit grain, of
-plans drawn from those that fit.
+Rates are plans in a second of processor time, of a process that collects no garbage, as the command
+does. Plans at unit grain come after their bounds and ask the same costs, as in a search; the first
+few of them pay for most of what the others share. Tightness is a bound over the step at unit grain,
+of plans drawn from those that fit.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import sys
@@ -17,7 +20,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from foretrace.base import WorkloadError
-from foretrace.cost import Inflation, Remembered
+from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import software_costs, unit_programs
 from foretrace.machine import load_machine
 from foretrace.search import Progress, SearchOptions, SpaceLimits, StepBound, plan_space, searched
@@ -34,7 +37,7 @@ TARGETS = (
     "targets: 20,000 plans a second of legality and memory, 1,000 of bounds, 300 at unit grain; "
     "Llama 3 405B: gap 1 % in 2 minutes"
 )
-_SIMULATED, _MOST_UNITS = 40, 4_000
+_SIMULATED, _FEW, _MOST_UNITS = 400, 40, 4_000
 
 
 def listing(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) -> tuple[Plan, ...]:
@@ -73,20 +76,25 @@ def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) ->
     _told("closed bound again", len(fit), begin_s)
     drawn = random.Random(0).sample(fit, len(fit))
     small = [one for one in drawn if one.num_microbatches * one.pipeline <= _MOST_UNITS]
-    tightness(bound, small[:_SIMULATED], model, machine)
+    tightness(bound, small[:_SIMULATED], model, costs)
 
 
-def tightness(bound: StepBound, plans: Sequence[Plan], model: Transformer, machine: str) -> None:
+def tightness(
+    bound: StepBound, plans: Sequence[Plan], model: Transformer, costs: CostModel
+) -> None:
     """Bounds over steps at unit grain."""
-    costs = Remembered(software_costs(load_machine(machine)))
     begin_s = time.process_time()
     runs = [bound.run_ns(plan) for plan in plans]
     _told("bound of the schedule", len(plans), begin_s)
-    programs = unit_programs(model, costs, Inflation())
-    for what in ("unit grain, units new", "unit grain again"):
-        begin_s = time.process_time()
-        steps = [programs.step_ns(plan) for plan in plans]
-        _told(what, len(plans), begin_s)
+    programs = unit_programs(model, costs, Inflation(), schedules=bound.schedules)
+    begin_s = time.process_time()
+    steps = [programs.step_ns(plan) for plan in plans[:_FEW]]
+    _told("unit grain, units new, the first", _FEW, begin_s)
+    steps += [programs.step_ns(plan) for plan in plans[_FEW:]]
+    _told("unit grain, units new", len(plans), begin_s)
+    begin_s = time.process_time()
+    steps = [programs.step_ns(plan) for plan in plans]
+    _told("unit grain again", len(plans), begin_s)
     quick = [bound.quick_ns(plan) / step for plan, step in zip(plans, steps, strict=True)]
     run = [one / step for one, step in zip(runs, steps, strict=True)]
     print(
@@ -122,6 +130,7 @@ def whole(model: Transformer, draft: PlanDraft) -> None:
 def main() -> None:
     """Measure and print."""
     print(TARGETS)
+    gc.disable()
     sizes = {"global_batch": 2048, "batch.sequence": 8192}
     model, draft = cast("Transformer", load_model("llama3-405b")), PlanDraft().with_keys(sizes)
     few = draft.with_keys({"tp": 8, "micro_batch": 1})

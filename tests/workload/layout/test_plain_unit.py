@@ -104,8 +104,8 @@ class Both:
 def told(program: PieceProgram, times: PartTimes) -> tuple[object, ...]:
     """All that a step reads of a program, with its times."""
     assert program.stretch is not None
-    exchange_ns = {number: 20_000 + 1_000 * number for number in program.inner}
-    found = times.segments(program.stretch, exchange_ns)
+    exchange_ns = tuple(20_000 + 1_000 * number for number in program.inner)
+    [found] = times.segments([(program.stretch, exchange_ns)])
     return (
         program.items.tolist(),
         sorted({*map(tuple, program.waits.tolist())}),

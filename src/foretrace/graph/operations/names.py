@@ -52,6 +52,10 @@ class NamePool:
             table[text] = self.of(texts[text])
         return table[column]
 
+    def name(self, position: int) -> str:
+        """The name that stands there."""
+        return self._names[position]
+
     def names(self) -> tuple[str, ...]:
         """All names so far."""
         return tuple(self._names)

@@ -206,7 +206,7 @@ def last_bucket_of_parts(
     Parameters are gathered from the last bucket to the first, which is the order of the forward
     pass; so of a part's buckets the one that filled first comes last.
     """
-    own = [place for place, bucket in enumerate(buckets) if bucket.pool is pool]
+    own = [place for place, bucket in enumerate(buckets) if bucket.pool == pool]
     ends = np.cumsum([buckets[place].num_parameters for place in own])
     found, begin = [], 0
     for part in parts:

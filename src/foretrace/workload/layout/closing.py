@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
 
 from foretrace.graph import Phase
 from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Operator, ParameterCount
 from foretrace.workload.blocks.optimizer import optimizer_block
 from foretrace.workload.exchanges.gradients import (
     agreement,
-    buckets_of,
-    reduction,
     shard_count,
     total_parameters,
 )
@@ -98,7 +95,7 @@ class Closings:
     ) -> None:
         """Make none yet."""
         self._templates, self._plan = templates, templates.plan
-        self._update = cache(partial(_update, templates=templates, optimizer=optimizer))
+        self._optimizer = optimizer
         self._table = _sum_of_table(blocks, templates.plan)
 
     def of(self, chunks: Sequence[Chunk], schedule: Schedule) -> list[tuple[Block, bool]]:
@@ -107,19 +104,40 @@ class Closings:
         found += [(block, True) for block in self._agreements(chunks)]
         if self._table is not None and has_table(chunks, schedule):
             found.append((self._table, True))
-        update = self._update(total_parameters([part for one in chunks for part in one.parts]))
-        return [*found, (update, True)]
+        parameters = total_parameters([part for one in chunks for part in one.parts])
+        return [*found, (self._update(parameters), True)]
 
     def _reductions(self, chunks: Sequence[Chunk]) -> list[Block]:
         """Gradients that were to be reduced behind all backward passes."""
-        plan, pools = self._plan, self._templates.pools
+        plan = self._plan
         if plan.overlap.gradients or plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}:
             return []
         return [
-            reduction(bucket.num_parameters, bucket.pool, plan)
+            self._templates.reduction(bucket.num_parameters, bucket.pool)
             for chunk in chunks
-            for bucket in buckets_of(chunk.parts[::-1], pools, plan)
+            for bucket in self._templates.buckets(chunk.parts[::-1])
         ]
+
+    def _update(self, parameters: ParameterCount) -> Block:
+        """The optimizer's block, in which all ranks agree on the norm of gradients."""
+        plan = self._plan
+        own = shard_count(parameters, self._templates.pools)
+        keeps_all = plan.sharding in {Sharding.NONE, Sharding.ZERO1}
+        kept = parameters.dense + parameters.expert if keeps_all else own
+        is_alone = group_size(plan, Group.ALL) == 1
+
+        def made() -> Block:
+            if self._optimizer is not None:
+                block = self._optimizer(own, plan)
+            else:
+                block = optimizer_block(own, plan, num_gradients=kept)
+            is_norm = [isinstance(item, Operator) and _NORM in item.name for item in block.items]
+            if is_alone or not any(is_norm):
+                return block
+            return with_sum(block, is_norm.index(True))
+
+        said = self._optimizer, plan.precision, plan.implementation, plan.sharding, plan.adapters
+        return self._templates.made(("update", own, kept, is_alone, *said), made)
 
     def _agreements(self, chunks: Sequence[Chunk]) -> list[Block]:
         """Where two stages hold the same chunks, their gradients are added up: DualPipe."""
@@ -142,24 +160,6 @@ def has_table(chunks: Sequence[Chunk], schedule: Schedule) -> bool:
     """Whether a stage holds one end of the model; one that holds both has the table once."""
     ends = {0, max(len(route) for route in schedule.routes) - 1}
     return len({chunk.place for chunk in chunks} & ends) == 1
-
-
-def _update(
-    parameters: ParameterCount, *, templates: UnitTemplates, optimizer: Optimizer | None
-) -> Block:
-    """The optimizer's block, in which all ranks agree on the norm of gradients."""
-    plan, pools = templates.plan, templates.pools
-    own = shard_count(parameters, pools)
-    if optimizer is not None:
-        block = optimizer(own, plan)
-    else:
-        keeps_all = plan.sharding in {Sharding.NONE, Sharding.ZERO1}
-        kept = parameters.dense + parameters.expert if keeps_all else own
-        block = optimizer_block(own, plan, num_gradients=kept)
-    is_norm = [isinstance(item, Operator) and _NORM in item.name for item in block.items]
-    if group_size(plan, Group.ALL) == 1 or not any(is_norm):
-        return block
-    return with_sum(block, is_norm.index(True))
 
 
 def with_sum(block: Block, place: int) -> Block:

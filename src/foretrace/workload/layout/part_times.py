@@ -14,9 +14,9 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s, row_starts
 from foretrace.graph import EdgeKind
-from foretrace.workload.layout._compiled import run_stretch
 from foretrace.workload.layout.folded import host_ns_of
 from foretrace.workload.layout.launch import launch_of
+from foretrace.workload.layout.stretches import run_stretches
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,
@@ -77,14 +77,15 @@ class KernelTimes:
         wanted = dict.fromkeys(key for one in templates for key in _keys(one))
         new = [key for key in wanted if key not in self._known]
         if new:
-            names = (*self.tables.names.names(), "")  # the last for NOTHING
-            found = self.timing.kernels([Kernel(*(names[at] for at in key)) for key in new])
+            name = self.tables.names.name
+            texts = [["" if at == NOTHING else name(at) for at in key] for key in new]
+            found = self.timing.kernels([Kernel(*own) for own in texts])
             pairs = zip(*(column.tolist() for column in found), strict=True)
             self._known.update(zip(new, pairs, strict=True))
 
-    def of(self, template: Template) -> tuple[Int64s, Float64s]:
-        """How long its operators take alone, and what part of that communication adds."""
-        found = [self._known[key] for key in _keys(template)]
+    def of(self, templates: Sequence[Template]) -> tuple[Int64s, Float64s]:
+        """How long their operators take alone, and what part of that communication adds."""
+        found = [self._known[key] for one in templates for key in _keys(one)]
         alone_ns, slower = zip(*found, strict=True) if found else ((), ())
         return np.array(alone_ns, np.int64), np.array(slower, np.float64)
 
@@ -105,13 +106,39 @@ class PartRun:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A template as the compiled loop reads it."""
+class _Table:
+    """Parts one after the other, as the compiled loop reads them."""
 
-    items: Int64s  # int64[items, 4]: stream, time alone, host time, marks
+    begin: Int64s  # int64[parts + 1], of items
+    items: Int64s  # int64[items, 4]: stream, time alone or exchange, host time, marks
     slower: Float64s  # float64[items]
     wait_begin: Int64s  # int64[items + 1]
-    wait_item: Int64s  # int64[waits]
+    wait_item: Int64s  # int64[waits], counted from the first item of the part
+
+    @property
+    def columns(self) -> tuple[Int64s | Float64s, ...]:
+        """All of it."""
+        return self.begin, self.items, self.slower, self.wait_begin, self.wait_item
+
+    def joined(self, other: _Table) -> _Table:
+        """With parts behind its own."""
+        pairs = (
+            (self.begin, other.begin[1:] + self.begin[-1]),
+            (self.items, other.items),
+            (self.slower, other.slower),
+            (self.wait_begin, other.wait_begin[1:] + self.wait_begin[-1]),
+            (self.wait_item, other.wait_item),
+        )
+        return _Table(*(np.concatenate(pair) for pair in pairs))
+
+
+_NO_PARTS = _Table(
+    np.zeros(1, np.int64),
+    np.zeros((0, 4), np.int64),
+    np.zeros(0),
+    np.zeros(1, np.int64),
+    np.zeros(0, np.int64),
+)
 
 
 @dataclass(frozen=True)
@@ -138,8 +165,8 @@ class PartTimes:
         self._layers = stream_layers(plan.channels)
         self._numbers: dict[int, int] = {}  # by the identity of templates, which are kept
         self._templates: list[Template] = []
-        self._parts: list[_Part] = []
-        self._joined: dict[tuple[int, ...], tuple[tuple[Int64s | Float64s, ...], Int64s]] = {}
+        self._table = _NO_PARTS
+        self._kinds: dict[int, int] = {}  # of exchanges, places among all of the table
         self._exchanges: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._ends: dict[tuple[tuple[int, ...], tuple[int, ...]], _Ends] = {}
 
@@ -153,10 +180,7 @@ class PartTimes:
 
     def stretch(self, coarse: Coarse) -> PartRun:
         """All of a template at unit grain."""
-        place = np.flatnonzero(coarse.is_segment)
-        of_operator = np.searchsorted(place, coarse.item[coarse.fine.operators])
-        last = np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1
-        return self.joined((self.number(coarse.fine),), last)
+        return self.joined((self.number(coarse.fine),), coarse.last_operators)
 
     def joined(self, parts: tuple[int, ...], last: Int64s) -> PartRun:
         """Parts in a row, and where their segments end."""
@@ -166,98 +190,117 @@ class PartTimes:
             self._exchanges[distinct] = tuple(sorted({*own} - {NOTHING}))
         return PartRun(parts, last, self._exchanges[distinct])
 
-    def segments(self, stretch: PartRun, exchange_ns: Mapping[int, int]) -> SegmentTimes:
-        """How long each segment of a stretch takes.
+    def segments(self, wanted: Sequence[tuple[PartRun, tuple[int, ...]]]) -> list[Int64s]:
+        """How long segments of stretches take.
 
         Args:
-            stretch: of these parts.
-            exchange_ns: how long exchanges take, by number.
+            wanted: stretches, and how long their exchanges take.
+
+        Returns:
+            int64[segments, 4] of each: how long a segment holds the compute stream; time of the
+            host before it can begin, and behind that; longer with communication beside it.
         """
-        found, last = self._run(stretch, exchange_ns), stretch.last
-        stream_lag_ns, _, launch_lag_ns = self._lags
-        ends_ns, (own_ns, slowed_ns, total_ns, _) = found.ends_ns[last], found.totals_ns.tolist()
-        ends_ns[-1, 3] = total_ns  # exchanges behind the last operator
+        if not wanted:
+            return []
+        found, (stream_lag_ns, _, launch_lag_ns) = self._run(wanted), self._lags
+        until = np.cumsum([len(run.last) for run, _ in wanted])
+        first = np.append(0, until[:-1])
+        ends_ns = np.concatenate(
+            [one.ends_ns[run.last] for one, (run, _) in zip(found, wanted, strict=True)]
+        )
+        totals_ns = np.array([one.totals_ns for one in found])
+        ends_ns[until - 1, 3] = totals_ns[:, 2]  # exchanges behind the last operator
         begins_ns = np.empty_like(ends_ns)
-        begins_ns[0] = own_ns, 0, slowed_ns, 0
         begins_ns[1:] = ends_ns[:-1]
         begins_ns[1:, (0, 2)] += stream_lag_ns
+        begins_ns[first] = 0
+        begins_ns[first, 0], begins_ns[first, 2] = totals_ns[:, 0], totals_ns[:, 1]
         own, _, slowed, host_ns = (ends_ns - begins_ns).T
         own, slowed = np.maximum(own, 1), np.maximum(slowed, 1)
         late_ns = ends_ns[:, 1] - own - begins_ns[:, 3] - launch_lag_ns
         leads_ns = np.minimum(np.maximum(late_ns, 0), host_ns)
-        return SegmentTimes(own, leads_ns, host_ns, slowed - own)
+        columns = np.stack([own, leads_ns, host_ns - leads_ns, slowed - own], axis=1)
+        return np.split(columns, until[:-1])
 
     def whole_ns(self, parts: tuple[int, ...], exchange_ns: Mapping[int, int]) -> tuple[int, ...]:
         """How long parts in a row hold the compute stream, their operators take, and the host."""
-        found = self._run(self.joined(parts, _NO_NUMBERS), exchange_ns)
+        run = self.joined(parts, _NO_NUMBERS)
+        [found] = self._run([(run, tuple(exchange_ns[one] for one in run.exchanges))])
         first_ns, _, host_ns, operators_ns = found.totals_ns.tolist()
         return int(found.ends_ns[-1, 0]) - first_ns, operators_ns, host_ns
 
-    def _run(self, stretch: PartRun, exchange_ns: Mapping[int, int]) -> _Ends:
-        distinct = tuple(dict.fromkeys(stretch.parts))
-        table, exchange = self._table(distinct)
-        kinds = exchange.tolist()
-        own_ns = tuple(exchange_ns[one] for one in kinds)
-        key = stretch.parts, own_ns
-        if key not in self._ends:
-            items = table[1].copy()
-            items[items[:, 0] != COMPUTE, 1] = own_ns
-            place = {part: at for at, part in enumerate(distinct)}
-            parts = np.array([place[one] for one in stretch.parts], np.int64)
-            size = np.diff(table[0])[parts].sum()
-            room = np.empty((size, 3), np.int64), np.empty((size, 3), np.int64), np.empty((2, size))
-            num_operators = sum(len(self._templates[one].operators) for one in stretch.parts)
-            found = _Ends(np.empty((num_operators, 4), np.int64), np.empty(4, np.int64))
-            run_stretch(
-                *(parts, (table[0], items, *table[2:]), self._lags, self._layers, room),
-                *(found.ends_ns, found.totals_ns),
-            )
-            self._ends[key] = found
-        return self._ends[key]
-
-    def _table(self, distinct: tuple[int, ...]) -> tuple[tuple[Int64s | Float64s, ...], Int64s]:
-        """Parts as the loop takes them, and the kinds of exchange in their order."""
-        if distinct not in self._joined:
+    def _run(self, wanted: Sequence[tuple[PartRun, tuple[int, ...]]]) -> list[_Ends]:
+        """When operators of stretches end; all that are not known in one call."""
+        keys = [(run.parts, own_ns) for run, own_ns in wanted]
+        new = {
+            key: run for key, (run, _) in zip(keys, wanted, strict=True) if key not in self._ends
+        }
+        if new:
             self._cost()
-            own = [self._parts[one] for one in distinct]
-            sizes = [len(one.items) for one in own]
-            waits = np.cumsum([0, *(len(one.wait_item) for one in own)])
-            begins = [
-                one.wait_begin[:-1] + at for one, at in zip(own, waits.tolist(), strict=False)
-            ]
-            columns = [self._templates[one].columns["exchange"] for one in distinct]
-            exchange = np.concatenate(columns)
-            self._joined[distinct] = (
-                (
-                    np.cumsum([0, *sizes]),
-                    np.concatenate([one.items for one in own]),
-                    np.concatenate([one.slower for one in own]),
-                    np.append(np.concatenate(begins), waits[-1]),
-                    np.concatenate([one.wait_item for one in own]),
-                ),
-                exchange[exchange != NOTHING],
-            )
-        return self._joined[distinct]
+            self._ends.update(zip(new, self._new_ends(new), strict=True))
+        return [self._ends[key] for key in keys]
+
+    def _new_ends(
+        self, new: Mapping[tuple[tuple[int, ...], tuple[int, ...]], PartRun]
+    ) -> list[_Ends]:
+        parts = np.array([part for own, _ in new for part in own], np.int64)
+        begin = np.cumsum([0, *(len(own) for own, _ in new)])
+        templates = self._templates
+        sizes = [sum(len(templates[part].operators) for part in own) for own, _ in new]
+        of_part = np.diff(self._table.begin)[parts]
+        longest = int(np.add.reduceat(of_part, begin[:-1]).max())
+        operators = np.cumsum([0, *sizes])
+        stretches = (
+            *(begin, parts, np.cumsum([0, *(len(own_ns) for _, own_ns in new)])),
+            np.array([self._kinds[one] for run in new.values() for one in run.exchanges], np.int64),
+            *(np.array([ns for _, own_ns in new for ns in own_ns], np.int64), operators),
+        )
+        room = (
+            *(np.empty((longest, 3), np.int64), np.empty((longest, 3), np.int64)),
+            *(np.empty((2, longest)), np.zeros(max(len(self._kinds), 1), np.int64)),
+        )
+        ends_ns = np.empty((int(operators[-1]), 4), np.int64)
+        totals_ns = np.empty((len(new), 4), np.int64)
+        run_stretches(
+            *(stretches, self._table.columns, self._lags, self._layers, room, ends_ns, totals_ns)
+        )
+        return [*map(_Ends, np.split(ends_ns, operators[1:-1]), totals_ns)]
 
     def _cost(self) -> None:
         """Make what the loop reads of templates that came since the last time."""
-        new = self._templates[len(self._parts) :]
-        self._kernels.ask(new)
-        self._parts += [self._part(one) for one in new]
+        new = self._templates[len(self._table.begin) - 1 :]
+        if new:
+            self._kernels.ask(new)
+            self._table = self._table.joined(self._read(new))
 
-    def _part(self, template: Template) -> _Part:
-        columns, own = template.columns, template.operators
-        items = np.zeros((len(template), 4), np.int64)
-        items[:, 0] = columns["stream"]
-        alone_ns, factor = self._kernels.of(template)
-        stated_ns = columns["measured_ns"][own]
-        items[own, 1] = np.where(stated_ns > 0, stated_ns, alone_ns)
-        items[:, 2] = host_ns_of(columns, self._launch)
-        for mark, members in ((ENTRY, template.entries), (EXIT, template.exits)):
-            items[[one for own in members for one in own], 3] |= mark
-        items[~IS_INSIDE[items[:, 0]], 3] |= OUTSIDE
+    def _read(self, new: Sequence[Template]) -> _Table:
+        columns = {
+            key: np.concatenate([one.columns[key] for one in new])
+            for key in ("stream", "exchange", "phase", "measured_ns")
+        }
+        stream, begin = columns["stream"], np.cumsum([0, *map(len, new)])
+        items = np.zeros((len(stream), 4), np.int64)
         slower = np.zeros(len(items))
-        slower[own] = factor
-        order = np.argsort(template.target, kind="stable")
-        wait_begin = row_starts(template.target[order], len(items))
-        return _Part(items, slower, wait_begin, template.source[order])
+        own = np.flatnonzero(stream == COMPUTE)
+        alone_ns, slower[own] = self._kernels.of(new)
+        stated_ns = columns["measured_ns"][own]
+        items[:, 0] = stream
+        items[own, 1] = np.where(stated_ns > 0, stated_ns, alone_ns)
+        items[stream != COMPUTE, 1] = self._places(columns["exchange"][stream != COMPUTE])
+        items[:, 2] = host_ns_of(columns, self._launch)
+        for at, one in zip(begin.tolist(), new, strict=False):
+            for mark, members in ((ENTRY, one.entries), (EXIT, one.exits)):
+                for member in members:
+                    items[[at + item for item in member], 3] |= mark
+        items[~IS_INSIDE[stream], 3] |= OUTSIDE
+        target = np.concatenate(
+            [one.target + at for one, at in zip(new, begin.tolist(), strict=False)]
+        )
+        order = np.argsort(target, kind="stable")
+        source = np.concatenate([one.source for one in new])
+        return _Table(begin, items, slower, row_starts(target[order], len(items)), source[order])
+
+    def _places(self, exchanges: Int64s) -> list[int]:
+        """Of kinds of exchange among those of the table."""
+        kinds = self._kinds
+        return [kinds.setdefault(one, len(kinds)) for one in exchanges.tolist()]

@@ -16,7 +16,7 @@ import numpy as np
 
 from foretrace.base import GraphError, Int64s, row_starts
 from foretrace.workload.layout._compiled import Job, lanes, run_step
-from foretrace.workload.layout.part_times import PartRun, SegmentTimes
+from foretrace.workload.layout.part_times import PartRun
 from foretrace.workload.layout.tables import (
     COMPUTE,
     NOTHING,
@@ -24,7 +24,7 @@ from foretrace.workload.layout.tables import (
     STREAM_OF_GROUP,
     stream_layers,
 )
-from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.template import Outline, Template
 from foretrace.workload.layout.units import UnitTemplate
 from foretrace.workload.plan.plan import Channels, Group
 
@@ -67,15 +67,17 @@ class PieceProgram:
         """Numbers of exchanges that segments are made of."""
         return () if self.stretch is None else self.stretch.exchanges
 
-    def timed(self, times: SegmentTimes | None, exchange_ns: int) -> Int64s:
-        """Times of all items: length, host before and behind, longer beside; int64[items, 4]."""
+    def timed(self, segments: Int64s | None, exchange_ns: int) -> Int64s:
+        """Times of all items: length, host before and behind, longer beside; int64[items, 4].
+
+        Args:
+            segments: the same of its segments, int64[those, 4]; `None`: it has none.
+            exchange_ns: that the host takes to launch an exchange.
+        """
         found = np.zeros((len(self.items), 4), np.int64)
         found[:, 1] = exchange_ns
-        if times is None:
-            return found
-        own = self.items[:, 0] == COMPUTE
-        columns = times.lengths_ns, times.leads_ns, times.host_ns - times.leads_ns, times.more_ns
-        found[own] = np.stack(columns, axis=1)
+        if segments is not None:
+            found[self.items[:, 0] == COMPUTE] = segments
         return found
 
 
@@ -119,23 +121,36 @@ def unit_program(
 
 
 def closing_program(
-    template: Template, stretch: PartRun | None, *, is_barrier: bool
+    template: Template, outline: Outline, stretch: PartRun | None, *, is_barrier: bool
 ) -> PieceProgram:
-    """What follows a stage's units, one stretch behind the other."""
-    rows = [(item, Wait.INSIDE, number, 0) for number, item in template.edges]
-    stream = template.columns["stream"]
-    for entry in template.entries[0]:
-        rows += [(entry, Wait.LAST, 0, 0)] if stream[entry] != COMPUTE else []
-        rows += [(entry, Wait.BARRIER, 0, 0)] if is_barrier else []
-    if template.first_operator >= 0:
-        rows.append((template.first_operator, Wait.HELD, 0, 0))
-    return _program(template, rows, stretch)
+    """What follows a stage's units, one stretch behind the other.
+
+    Args:
+        template: of the stretch, kernel by kernel.
+        outline: its own.
+        stretch: what its segments are made of; `None`: it has no operators.
+        is_barrier: it waits for all communication before it.
+    """
+    waits = [(item, Wait.INSIDE, number, 0) for number, item in outline.edges]
+    for entry in outline.entries[0]:
+        waits += [(entry, Wait.LAST, 0, 0)] if outline.stream[entry] != COMPUTE else []
+        waits += [(entry, Wait.BARRIER, 0, 0)] if is_barrier else []
+    if stretch is not None:
+        waits.append((int(outline.segments[0]), Wait.HELD, 0, 0))
+    items = np.stack([outline.stream, template.columns["exchange"][outline.rows]], axis=1)
+    return program_of(Rows(items, waits, outline.exits), stretch)
 
 
-def gathering_program(template: Template, *, is_behind: bool) -> PieceProgram:
-    """What gathers a chunk: ahead of its use, or behind the optimizer."""
-    items = range(len(template)) if is_behind else ()
-    return _program(template, [(item, Wait.LAST, 0, 0) for item in items], None)
+def gathering_program(exchanges: Sequence[tuple[int, int]], *, is_behind: bool) -> PieceProgram:
+    """What gathers a chunk: ahead of its use, or behind the optimizer.
+
+    Args:
+        exchanges: stream and number of each.
+        is_behind: the optimizer.
+    """
+    waits = [(item, Wait.LAST, 0, 0) for item in range(len(exchanges) if is_behind else 0)]
+    items = np.array(exchanges, np.int64).reshape(-1, 2)
+    return program_of(Rows(items, waits, exits=((),)), None)
 
 
 def _program(

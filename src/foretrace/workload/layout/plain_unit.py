@@ -16,7 +16,7 @@ from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.layout.part_times import PartTimes
 from foretrace.workload.layout.piece_program import PieceProgram, Rows, Wait, program_of
 from foretrace.workload.layout.tables import COMPUTE, NOTHING
-from foretrace.workload.layout.template import IS_INSIDE, Template, coarsened
+from foretrace.workload.layout.template import IS_INSIDE, Template, outlined
 from foretrace.workload.layout.units import Chunk, UnitTemplates
 from foretrace.workload.schedule.schedule import Pass
 
@@ -71,11 +71,11 @@ class PlainUnits:
             )
         return found
 
-    def outline(self, part: _Part, ends: int, templates: UnitTemplates) -> _Outline | None:
+    def outline(self, part: _Part, ends: int) -> _Outline | None:
         """A part at these ends of a unit; `None` where it has to be seen beside others."""
         key = part.number, ends
         if key not in self._outlines:
-            self._outlines[key] = _outline(part.template, ends, templates)
+            self._outlines[key] = _outline(part.template, ends)
         return self._outlines[key]
 
     def program(
@@ -114,7 +114,7 @@ class PlainUnits:
                 line.gather(other, blocks)
             if part.size:
                 ends = _FIRST * (place == own[0]) + _LAST * (place == own[-1])
-                outline = self.outline(part, ends, templates) if ends else None
+                outline = self.outline(part, ends) if ends else None
                 if outline is None and (ends or not part.is_merged):
                     return None
                 line.work(place, part, outline, is_cut=place in cuts)
@@ -123,27 +123,23 @@ class PlainUnits:
         return line.program(self._times, tuple(parts[place].number for place in own), ahead)
 
 
-def _outline(template: Template, ends: int, templates: UnitTemplates) -> _Outline | None:
+def _outline(template: Template, ends: int) -> _Outline | None:
     operators = template.operators
     is_both = set(template.entries[0]) & set(template.exits[0]) - {*operators.tolist()}
     if is_both and ends != _FIRST | _LAST:
         return None
     entries = template.entries if ends & _FIRST else ((int(operators[0]),),)
     exits = template.exits if ends & _LAST else ((int(operators[-1]),),)
-    coarse = coarsened(replace(template, entries=entries, exits=exits), templates.tables)
-    found = coarse.template
-    streams = found.columns["stream"]
-    if not ends & _FIRST and streams[0] != COMPUTE:
+    found = outlined(replace(template, entries=entries, exits=exits))
+    if not ends & _FIRST and found.stream[0] != COMPUTE:
         return None
-    item = coarse.item[operators]
-    until = {one: at for at, one in enumerate(item.tolist())}
-    columns = streams.tolist(), found.columns["exchange"].tolist()
+    until = np.full(len(found.rows), NOTHING, np.int64)
+    until[found.segments] = found.last_operators
+    exchange = template.columns["exchange"][found.rows]
+    columns = found.stream.tolist(), exchange.tolist(), (until + 1).tolist()
     return _Outline(
-        rows=tuple(
-            (stream, exchange, until.get(at, NOTHING) + 1)
-            for at, (stream, exchange) in enumerate(zip(*columns, strict=True))
-        ),
-        edges=tuple(found.edges),
+        rows=tuple(zip(*columns, strict=True)),
+        edges=found.edges,
         entries=found.entries[0],
         exits=found.exits[0],
     )

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph import Phase
-from foretrace.workload.exchanges.gradients import (
-    buckets_of,
-    last_bucket_of_parts,
-)
+from foretrace.workload.exchanges.gradients import last_bucket_of_parts
 from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import PlacedTemplate, Template, chained
 from foretrace.workload.layout.unit_columns import GATHERED, UnitColumns
@@ -32,10 +30,21 @@ from foretrace.workload.plan.plan import Sharding
 class Gathered:
     """All buckets of a chunk, gathered in the order of the forward pass."""
 
-    template: Template
+    parts: tuple[Template, ...]  # of single buckets
     held_by: tuple[tuple[int, ...], ...]  # by part in forward order, items it waits for
 
+    @cached_property
+    def template(self) -> Template:
+        """All of them."""
+        every = frozenset(range(len(self.parts)))
+        return chained([PlacedTemplate(one) for one in self.parts], side=every)
+
     @property
+    def exchanges(self) -> list[tuple[int, int]]:
+        """Stream and number of every item."""
+        return [pair for one in self.parts for pair in one.exchanges]
+
+    @cached_property
     def held(self) -> tuple[int, ...]:
         """Places of parts that wait for other parameters than the part before them."""
         held_by = self.held_by
@@ -46,37 +55,45 @@ class Gathered:
 
 def gathered_chunk(chunk: Chunk, templates: UnitTemplates) -> Gathered:
     """What gathers a chunk's parameters; nothing, if none are divided."""
-    plan, backward = templates.plan, chunk.parts[::-1]
-    buckets = buckets_of(backward, templates.pools, plan)
+    backward = chunk.parts[::-1]
+    buckets = templates.buckets(backward)
     order = [at for at in reversed(range(len(buckets))) if buckets[at].pool.num_shards > 1]
     item = {at: place for place, at in enumerate(order)}
     blocks = [
         templates.gathering(buckets[at].num_parameters, buckets[at].pool, Phase.FORWARD)
         for at in order
     ]
-    parts = [PlacedTemplate(templates.block(block)) for block in blocks]
     held_by: list[tuple[int, ...]] = [()] * len(backward)
     for pool in templates.pools:
         for place, at in enumerate(last_bucket_of_parts(backward, buckets, pool)):
             if at in item:
                 held_by[place] = (*held_by[place], item[at])
-    return Gathered(chained(parts, side=frozenset(range(len(parts)))), tuple(held_by[::-1]))
+    return Gathered(tuple(templates.block(block) for block in blocks), tuple(held_by[::-1]))
 
 
 class GatheredChunks:
-    """What gathers each chunk, made once for those that are alike."""
+    """What gathers each chunk, made once for those that have as many parameters."""
 
-    def __init__(self, templates: UnitTemplates) -> None:
-        """Make none yet."""
+    def __init__(
+        self, templates: UnitTemplates, known: dict[object, Gathered] | None = None
+    ) -> None:
+        """Make none yet.
+
+        Args:
+            templates: of the plan.
+            known: of other plans, whose templates are known to these.
+        """
         self.plan = templates.plan
         self._templates = templates
-        self._known: dict[object, Gathered] = {}
+        self._known = {} if known is None else known
 
     def of(self, chunk: Chunk) -> Gathered:
         """What gathers a chunk."""
-        if chunk.key not in self._known:
-            self._known[chunk.key] = gathered_chunk(chunk, self._templates)
-        return self._known[chunk.key]
+        key = tuple([part.parameters for part in chunk.parts]), self._templates.sharing
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = gathered_chunk(chunk, self._templates)
+        return found
 
 
 class Gatherings:

@@ -277,6 +277,14 @@ class Coarse:
         found: Bools = self.template.columns["stream"] == COMPUTE
         return found
 
+    @property
+    def last_operators(self) -> Int64s:
+        """The last operator of each run, counted among operators; int64[runs]."""
+        place = np.flatnonzero(self.is_segment)
+        of_operator = np.searchsorted(place, self.item[self.fine.operators])
+        found: Int64s = np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1
+        return found
+
     def of(self, items: Int64s) -> Int64s:
         """Items that stand for some fine ones; NOTHING stays."""
         return np.where(items >= 0, np.append(self.item, NOTHING)[items], NOTHING)
@@ -284,6 +292,78 @@ class Coarse:
     def of_all(self, items: Iterable[int]) -> tuple[int, ...]:
         """The same of several, each once."""
         return tuple(dict.fromkeys(int(self.item[item]) for item in items))
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Which items stand for those of a template at unit grain; nothing that they are made of."""
+
+    rows: Int64s  # int64[items], the fine item that each begins with
+    item: Int64s  # int64[fine items], the item that stands for it
+    stream: Int64s  # int64[items]
+    last_operators: Int64s  # int64[segments], the last operator of each among operators
+    edges: tuple[tuple[int, int], ...]  # item waited for, item that waits
+    entries: tuple[tuple[int, ...], ...]
+    exits: tuple[tuple[int, ...], ...]
+
+    @property
+    def segments(self) -> Int64s:
+        """Items that are runs of operators; int64[those]."""
+        return np.flatnonzero(self.stream == COMPUTE)
+
+
+class KnownOutlines:
+    """Outlines of templates that differ in what their items are, but not in what they wait for."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: dict[object, Outline] = {}
+
+    def of(self, fine: Template) -> Outline:
+        """A template's, without any cuts."""
+        shape = fine.columns["stream"].tobytes(), fine.source.tobytes(), fine.target.tobytes()
+        key = (*shape, fine.entries, fine.exits)
+        if key not in self._known:
+            self._known[key] = outlined(fine)
+        return self._known[key]
+
+
+def outlined(fine: Template, cuts: Iterable[int] = ()) -> Outline:
+    """What a template has one item per segment for.
+
+    Args:
+        fine: kernel by kernel.
+        cuts: operators that a segment begins with besides those that must.
+    """
+    size = len(fine)
+    stream = fine.columns["stream"]
+    operators = fine.operators
+    rows = item = np.arange(size)
+    last = np.zeros(0, np.int64)
+    if len(operators):
+        is_kept = _kept(fine, stream)
+        number = _segments(fine, operators, is_kept, cuts)
+        is_lead = np.diff(number, prepend=-1) > 0
+        last = np.append(np.flatnonzero(is_lead)[1:], len(operators)) - 1
+        leads = operators[is_lead]
+        rows = np.sort(np.concatenate([leads, np.flatnonzero(is_kept)]))
+        place = np.full(size, NOTHING, np.int64)
+        place[rows] = np.arange(len(rows))
+        item = np.full(size, NOTHING, np.int64)
+        item[is_kept] = place[is_kept]
+        item[operators] = place[leads[number]]
+        # An exchange inside belongs to the segment of the operator that is launched next.
+        inside = np.flatnonzero(item == NOTHING)
+        after = np.searchsorted(operators, inside)
+        item[inside] = item[operators[np.minimum(after, len(operators) - 1)]]
+    own = stream[rows]
+    pairs = zip(item[fine.source].tolist(), item[fine.target].tolist(), strict=True)
+    edges = sorted({pair for pair in pairs if own[pair[0]] != own[pair[1]]})
+
+    def moved(of_members: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(dict.fromkeys(item[list(one)].tolist())) for one in of_members)
+
+    return Outline(rows, item, own, last, tuple(edges), moved(fine.entries), moved(fine.exits))
 
 
 def coarsened(fine: Template, tables: Tables, *, cuts: Iterable[int] = ()) -> Coarse:
@@ -294,25 +374,10 @@ def coarsened(fine: Template, tables: Tables, *, cuts: Iterable[int] = ()) -> Co
         tables: takes the segments' names.
         cuts: operators that a segment begins with besides those that must.
     """
-    size = len(fine)
-    stream = fine.columns["stream"]
-    operators = fine.operators
-    if not len(operators):
-        return Coarse(fine, fine, np.arange(size))
-    is_kept = _kept(fine, stream)
-    number = _segments(fine, operators, is_kept, cuts)
-    leads = operators[np.flatnonzero(np.diff(number, prepend=-1))]
-    rows = np.sort(np.concatenate([leads, np.flatnonzero(is_kept)]))
-    place = np.full(size, NOTHING, np.int64)
-    place[rows] = np.arange(len(rows))
-    item = np.full(size, NOTHING, np.int64)
-    item[is_kept] = place[is_kept]
-    item[operators] = place[leads[number]]
-    # An exchange inside belongs to the segment of the operator that is launched next.
-    inside = np.flatnonzero(item == NOTHING)
-    after = np.searchsorted(operators, inside)
-    item[inside] = item[operators[np.minimum(after, len(operators) - 1)]]
-    return Coarse(_template(fine, rows, item, tables), fine, item)
+    if not len(fine.operators):
+        return Coarse(fine, fine, np.arange(len(fine)))
+    outline = outlined(fine, cuts)
+    return Coarse(_template(fine, outline, tables), fine, outline.item)
 
 
 def _kept(fine: Template, stream: Int64s) -> Bools:
@@ -344,7 +409,8 @@ def _segments(fine: Template, operators: Int64s, is_kept: Bools, cuts: Iterable[
 _UNITS = tuple(f"{phase.name.lower()} unit" for phase in Phase)
 
 
-def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Template:
+def _template(fine: Template, outline: Outline, tables: Tables) -> Template:
+    rows, item = outline.rows, outline.item
     columns = {key: column[rows] for key, column in fine.columns.items()}
     is_segment = columns["stream"] == COMPUTE
     for name in ("operator", "operator_signature"):
@@ -354,21 +420,15 @@ def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Tem
     columns["label"][is_segment] = label[columns["phase"][is_segment]]
     is_other = fine.columns["layer"] != columns["layer"][item]
     columns["layer"][item[is_other]] = NO_LAYER
-    source, target = item[fine.source], item[fine.target]
-    is_between = columns["stream"][source] != columns["stream"][target]
-    pairs = np.unique(source[is_between] * len(rows) + target[is_between])
-
-    def moved(of_members: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(dict.fromkeys(item[list(own)].tolist())) for own in of_members)
-
+    pairs = np.array(outline.edges, np.int64).reshape(-1, 2)
     return replace(
         fine,
         columns=columns,
         member=fine.member[rows],
-        source=pairs // len(rows),
-        target=pairs % len(rows),
-        entries=moved(fine.entries),
-        exits=moved(fine.exits),
+        source=pairs[:, 0],
+        target=pairs[:, 1],
+        entries=outline.entries,
+        exits=outline.exits,
     )
 
 

@@ -70,8 +70,10 @@ class ScheduleColumns:
     def is_first(self) -> Bools:
         """Which are the first forward pass of their chunk."""
         found = np.zeros(len(self.kind), np.bool_)
-        forward = np.flatnonzero(self.is_forward)
-        found[forward[np.unique(self.chunk[forward], return_index=True)[1]]] = True
+        forward = np.flatnonzero(self.is_forward)[::-1]
+        first = np.full(len(self.schedule.stage_of_chunk), NOTHING, np.int64)
+        first[self.chunk[forward]] = forward  # of several the last stays, which comes first
+        found[first[first >= 0]] = True
         return found
 
 

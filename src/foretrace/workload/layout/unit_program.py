@@ -20,13 +20,7 @@ from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
 from foretrace.workload.layout.closing import Closings, has_table
 from foretrace.workload.layout.launch import launch_of
-from foretrace.workload.layout.part_times import (
-    KernelTimes,
-    PartRun,
-    PartTimes,
-    SegmentTimes,
-    Timing,
-)
+from foretrace.workload.layout.part_times import KernelTimes, PartRun, PartTimes, Timing
 from foretrace.workload.layout.piece_program import (
     PieceProgram,
     closing_program,
@@ -37,10 +31,10 @@ from foretrace.workload.layout.piece_program import (
 )
 from foretrace.workload.layout.placed_exchanges import PlacedExchanges
 from foretrace.workload.layout.plain_unit import PlainUnits
-from foretrace.workload.layout.sharded import GatheredChunks
+from foretrace.workload.layout.sharded import Gathered, GatheredChunks
 from foretrace.workload.layout.stage_units import Transfers
 from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
-from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.template import KnownOutlines, Template
 from foretrace.workload.layout.unit_columns import ScheduleColumns, reducing_units
 from foretrace.workload.layout.units import (
     Chunk,
@@ -68,7 +62,7 @@ class _Work:
 
     blocks: ModelBlocks
     times: PartTimes
-    templates: KnownTemplates = field(default_factory=KnownTemplates)
+    templates: KnownTemplates
     # By layers and routes: chunks, and a number for the content of each.
     chunks: dict[object, tuple[tuple[Chunk, ...], Int64s]] = field(default_factory=dict)
     contents: dict[object, int] = field(default_factory=dict)
@@ -123,7 +117,10 @@ class _Scheduled:
             np.where(units.is_sent, units.crosses_behind, _GONE),
             *(following, units.chunk, units.is_first + 2 * opens),
         )
-        self.rows = np.stack(columns, axis=1).astype(np.int32)[order]
+        rows = np.empty((num_units, len(columns)), np.int32)
+        for at, column in enumerate(columns):
+            rows[:, at] = column
+        self.rows = rows[order]
         self.is_second = units.is_second[order]
         firsts = np.flatnonzero(units.is_first)
         self.firsts = np.searchsorted(firsts, begin), units.chunk[firsts]
@@ -151,7 +148,8 @@ class UnitPrograms:
             schedules: of plans, made once.
         """
         self._model, self.timing, self._schedules = model, timing, schedules
-        self.tables = Tables()
+        self.tables, self.outlines = Tables(), KnownOutlines()
+        self._templates, self.gathered = KnownTemplates(), dict[object, Gathered]()
         self._kernels = KernelTimes(timing, self.tables)
         self._works: dict[Plan, _Work] = {}
         self._scheduled: dict[int, _Scheduled] = {}
@@ -175,7 +173,8 @@ class UnitPrograms:
         key = plan_of_blocks(plan)
         if key not in self._works:
             blocks = blocks_of_model(self._model, key)
-            self._works[key] = _Work(blocks, PartTimes(key, self._kernels))
+            own = self._templates.of_other_blocks()
+            self._works[key] = _Work(blocks, PartTimes(key, self._kernels), own)
         return self._works[key]
 
     def scheduled(self, plan: Plan) -> _Scheduled:
@@ -236,7 +235,7 @@ class _Step:
 
     @cached_property
     def _gathered(self) -> GatheredChunks:
-        return GatheredChunks(self._templates)
+        return GatheredChunks(self._templates, self._steps.gathered)
 
     @cached_property
     def _closings(self) -> Closings:
@@ -379,8 +378,8 @@ class _Step:
         """Program of what gathers each chunk; int64[chunks]."""
 
         def make(chunk: int) -> list[PieceProgram]:
-            template = self._gathered.of(self._chunks[chunk]).template
-            return [gathering_program(template, is_behind=self._is_behind)]
+            exchanges = self._gathered.of(self._chunks[chunk]).exchanges
+            return [gathering_program(exchanges, is_behind=self._is_behind)]
 
         alike, first, place = np.unique(self._contents, return_index=True, return_inverse=True)
         stage = np.full(len(alike), len(place))
@@ -411,9 +410,11 @@ class _Step:
     def _closing_programs(self, chunks: Sequence[Chunk]) -> list[PieceProgram]:
         found = []
         for block, is_barrier in self._closings.of(chunks, self._units.schedule):
-            template = self._templates.stretch(block)
-            stretch = self._stretch(template)
-            found.append(closing_program(template, stretch, is_barrier=is_barrier))
+            template, times = self._templates.block(block), self._work.times
+            outline, stretch = self._steps.outlines.of(template), None
+            if len(template.operators):
+                stretch = times.joined((times.number(template),), outline.last_operators)
+            found.append(closing_program(template, outline, stretch, is_barrier=is_barrier))
         return found
 
     def _times(self) -> tuple[list[Int64s], Int64s, Int64s]:
@@ -427,19 +428,20 @@ class _Step:
             tuple(exchange_ns[[row[number] for number in one.inner], stage].tolist())
             for one, stage in zip(self._programs, self._stages, strict=True)
         ]
-        host_ns = launch_of(self._plan).exchange_ns
-        for one, key in zip(self._programs, keys, strict=True):
-            if key not in one.times:
-                one.times[key] = one.timed(self._segment_times(one, key), host_ns)
+        self._time(keys)
         times = [one.times[key] for one, key in zip(self._programs, keys, strict=True)]
         return times, numbers, exchange_ns
 
-    def _segment_times(self, program: PieceProgram, key: tuple[int, ...]) -> SegmentTimes | None:
-        """Of its segments, with exchanges inside that take so long."""
-        if program.stretch is None:
-            return None
-        exchange_ns = dict(zip(program.inner, key, strict=True))
-        return self._work.times.segments(program.stretch, exchange_ns)
+    def _time(self, keys: Sequence[tuple[int, ...]]) -> None:
+        """Time programs whose exchanges inside take so long, all that are not known at once."""
+        pairs = zip(self._programs, keys, strict=True)
+        new = [(one, key) for one, key in pairs if key not in one.times]
+        own = [(one, key) for one, key in new if one.stretch is not None]
+        stretches = [(one.stretch, key) for one, key in own if one.stretch is not None]
+        found = dict(zip(own, self._work.times.segments(stretches), strict=True))
+        host_ns = launch_of(self._plan).exchange_ns
+        for one, key in new:
+            one.times[key] = one.timed(found.get((one, key)), host_ns)
 
     def _run(self, program: Int64s, gather: Int64s, closing: tuple[Int64s, Int64s]) -> int:
         times, numbers, exchange_ns = self._times()

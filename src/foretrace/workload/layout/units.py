@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph import NO_LAYER, Part, Phase
+from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Passes
 from foretrace.workload.exchanges.gradients import (
+    Bucket,
     ParameterPool,
+    bucket_numbers,
     buckets_of,
     gathering,
     pools_of,
@@ -145,7 +147,14 @@ class KnownTemplates:
 
     # What parts do in each pass, by the parts' identity: kept by who keeps the parts.
     parts: dict[tuple[int, Pass], Template] = field(default_factory=dict)
-    buckets: dict[Block, Template] = field(default_factory=dict)
+    # What plans let ranks exchange and update, by all that it follows from: of any blocks.
+    blocks: dict[object, Block] = field(default_factory=dict)
+    templates: dict[int, tuple[Block, Template]] = field(default_factory=dict)  # by identity
+    buckets: dict[object, tuple[Bucket, ...]] = field(default_factory=dict)
+
+    def of_other_blocks(self) -> KnownTemplates:
+        """Those that are known of plans whose parts are others."""
+        return replace(self, parts={})
 
 
 class UnitTemplates:
@@ -174,40 +183,51 @@ class UnitTemplates:
         self._fine: dict[int, UnitTemplate] = {}  # of units at unit grain, by identity
         self._stretches: dict[int, Template] = {}
         self.pools = pools_of(plan)
-        self._blocks: dict[int, tuple[Block, Template]] = {}
-        self._gathering: dict[tuple[int, bool, Phase], Block] = {}
-        self._reduction: dict[tuple[int, bool], Block] = {}
-        known = KnownTemplates() if known is None else known
-        self._parts, self._buckets = known.parts, known.buckets
+        self.known = KnownTemplates() if known is None else known
+        self._parts, self._templates = self.known.parts, self.known.templates
+        sent = plan.precision.parameters, plan.precision.reduced, plan.channels.data
+        self._exchanged = (*sent, plan.local_steps)
         self._units: dict[object, UnitTemplate] = {}
         self._pairs: dict[tuple[int, int], tuple[UnitTemplate, UnitTemplate]] = {}
 
     def block(self, block: Block) -> Template:
         """A block's template."""
         # The block is kept with its template, so that its identity is not given to another.
-        known = self._blocks.get(id(block))
+        known = self._templates.get(id(block))
         if known is None:
-            # What reduces or gathers as much is the same for many plans.
-            alike = self._buckets.get(block) if block.part is Part.BUCKET else None
-            template = alike or template_of_block(block, self.tables)
-            if block.part is Part.BUCKET:
-                self._buckets[block] = template
-            known = self._blocks[id(block)] = (block, template)
+            template = template_of_block(block, self.tables)
+            known = self._templates[id(block)] = (block, template)
         return known[1]
+
+    def made(self, key: object, make: Callable[[], Block]) -> Block:
+        """A block, the same object for all that it follows from."""
+        found = self.known.blocks.get(key)
+        if found is None:
+            found = self.known.blocks[key] = make()
+        return found
 
     def gathering(self, count: int, pool: ParameterPool, phase: Phase) -> Block:
         """What gathers so many parameters, the same object each time."""
-        key = count, pool.is_expert, phase
-        if key not in self._gathering:
-            self._gathering[key] = gathering(count, pool, self.plan, phase)
-        return self._gathering[key]
+        key = "gathering", count, pool, phase, self._exchanged
+        return self.made(key, partial(gathering, count, pool, self.plan, phase))
 
     def reduction(self, count: int, pool: ParameterPool) -> Block:
         """What reduces so many gradients, the same object each time."""
-        key = count, pool.is_expert
-        if key not in self._reduction:
-            self._reduction[key] = reduction(count, pool, self.plan)
-        return self._reduction[key]
+        key = "reduction", count, pool, self._exchanged
+        return self.made(key, partial(reduction, count, pool, self.plan))
+
+    @cached_property
+    def sharing(self) -> tuple[object, ...]:
+        """All that buckets of parts follow from, and what they are exchanged by."""
+        return bucket_numbers(self.plan), self.pools, self._exchanged
+
+    def buckets(self, parts: Sequence[Passes]) -> tuple[Bucket, ...]:
+        """Of parts in the order of the backward pass; made once for those with as many numbers."""
+        key = tuple([part.parameters for part in parts]), self.sharing
+        found = self.known.buckets.get(key)
+        if found is None:
+            found = self.known.buckets[key] = buckets_of(parts, self.pools, self.plan)
+        return found
 
     def part(self, part: Passes, kind: Pass) -> Template:
         """A part's work in one pass."""
@@ -321,7 +341,7 @@ class UnitTemplates:
                     if (count := pool.count(part.parameters)) and pool.is_reduced
                 ]
             return found
-        for bucket in buckets_of(parts, self.pools, self.plan):
+        for bucket in self.buckets(parts):
             block = self.reduction(bucket.num_parameters, bucket.pool)
             found.setdefault(bucket.complete_at, []).append(block)
         return found
