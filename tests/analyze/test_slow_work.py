@@ -53,3 +53,9 @@ def test_one_call_that_took_very_long_is_no_slow_chip() -> None:
     short = kernels[np.argsort(graph.measured_ns[kernels])[: len(kernels) // 4]]
 
     assert slow_with(short[-1:], 1_000.0) is None
+
+
+def test_no_chip_is_a_hundred_times_slower_for_a_while() -> None:
+    kernels = of_second_step(recorded())
+
+    assert slow_with(kernels[len(kernels) // 3 : len(kernels) // 2], 100.0) is None

@@ -29,6 +29,8 @@ _IS_SLOW, _IS_NOT_SLOW = 0.4, 0.25
 # Of the work that is called slow so much has to be slow: calls of an operator are so mostly, a chip
 # slows what its clock bounds and leaves what memory bounds; a few long calls are neither.
 _LEAST_OF_OPERATOR, _LEAST_OF_CHIP = 0.6, 0.3
+# No clock falls to a tenth: `nvidia-smi -q -d SUPPORTED_CLOCKS` of an A100 lists 1,410 to 210 MHz.
+_MOST_OF_CHIP = 10
 _MIN_STEPS = 3  # whose middle a slow one leaves where it is
 
 
@@ -140,7 +142,8 @@ class Compute:
         slow = np.ones(len(rows), np.bool_) if slow is None else slow
         if self._share(rows, usual_ns, slow) < _LEAST_OF_CHIP:
             return None
-        return self._found(kind, rows, usual_ns, slow)
+        found = self._found(kind, rows, usual_ns, slow)
+        return found if found.factor < _MOST_OF_CHIP else None
 
     def _slow_groups(self, rows: Int64s, usual_ns: Int64s, group: Int64s) -> Bools | None:
         """Rows of the groups that are slow, where the rest is not; None if all are alike."""
