@@ -142,13 +142,13 @@ class PlainEngine:
             assert known == one.known[: len(known)], "first blocks stay longest"
             known = known[: (one.total - 1) // size]
             computed = len(known) * size
-            if one.preempted == 0 and self.engine.enable_prefix_caching:
+            if one.preempted == 0 and self.engine.finds_blocks:
                 computed = max(computed, min(one.cached, one.total - 1))
             tokens = min(one.total - computed, left)
             if tokens < one.total - computed and not self.engine.enable_chunked_prefill:
                 break
             end = one.total if self.engine.scheduler_reserve_full_isl else computed + tokens
-            if -(-end // size) > len(self.free):
+            if -(-end // size) + self.engine.sequence_blocks > len(self.free):
                 self.batch = []
                 break
             self.waiting.popleft()
@@ -163,7 +163,8 @@ class PlainEngine:
         return parts
 
     def needed(self, one: Request, tokens: int) -> int:
-        return -(-tokens // self.engine.block_size) - len(one.blocks)
+        own = self.engine.sequence_blocks
+        return -(-tokens // self.engine.block_size) + own - len(one.blocks)
 
     def allocate(self, one: Request, tokens: int) -> None:
         for _ in range(self.needed(one, tokens)):
@@ -173,7 +174,7 @@ class PlainEngine:
 
     def preempt(self) -> Request:
         one = self.running.pop()
-        whole = one.computed // self.engine.block_size if self.engine.enable_prefix_caching else 0
+        whole = one.computed // self.engine.block_size if self.engine.finds_blocks else 0
         one.known = one.blocks[:whole]
         self.release(one)
         one.computed, one.preempted = 0, one.preempted + 1

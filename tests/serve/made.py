@@ -93,10 +93,12 @@ def engines(draw: st.DrawFn) -> Engine:
         is_static=draw(st.booleans()),
         num_speculative_tokens=draw(st.sampled_from([0, 0, 1, 3])),
         acceptance_rate=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        sequence_blocks=draw(st.sampled_from([0, 0, 1, MOST_OF_SEQUENCE])),
     )
 
 
-LEAST_BLOCKS = (MOST_PROMPT + MOST_OUTPUT) // BLOCK + 3
+MOST_OF_SEQUENCE = 2
+LEAST_BLOCKS = (MOST_PROMPT + MOST_OUTPUT) // BLOCK + 3 + MOST_OF_SEQUENCE
 
 
 def constant_step(step_ns: int) -> EngineStepTimes:

@@ -11,7 +11,7 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
 from foretrace.cost.attention import CUDNN, FLASH, PROFILED
-from foretrace.cost.choosing import Chosen, chosen_fit
+from foretrace.cost.choosing import UNTESTED_SPREAD, Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, constants_for, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
@@ -29,6 +29,7 @@ from foretrace.cost.signatures import (
     EXPERT_EXCHANGE,
     GEMM,
     MOVEMENT,
+    STOOD_IN_FOR,
     UNKNOWN,
     Operation,
     operation_of,
@@ -191,8 +192,9 @@ class FittedKernels:
     def _answer(
         self, key: tuple[str, str, str], sizes: Int64s, rows: Int64s, answer: _Distinct
     ) -> None:
-        key = self._with_stand_in(key)
-        model, _, dtype = key
+        model, kind, dtype = key
+        is_stood_in_for = kind.startswith(STOOD_IN_FOR)
+        key = self._with_stand_in((model, kind.removeprefix(STOOD_IN_FOR), dtype))
         chosen = self._chosen(key) if _is_described(key, self.chip) else None
         if chosen is None:
             duration_ns = _roofline_ns(key, sizes, self.chip)
@@ -202,11 +204,15 @@ class FittedKernels:
             duration_ns = self._model_ns(key, sizes, chosen)
             answer.source[rows] = chosen.source
             spreads = chosen.spread_by_region
+        if is_stood_in_for:
+            spreads = dict.fromkeys(REGIONS, UNTESTED_SPREAD)
+            if chosen is not None:
+                answer.source[rows] = Source.TRANSFERRED
         low, high = spread_ends(duration_ns, spreads)
         answer.duration_ns[rows] = duration_ns
         answer.low_ns[rows] = duration_ns * low
         answer.high_ns[rows] = duration_ns * high
-        if model == GEMM and self.table is not None:
+        if model == GEMM and self.table is not None and not is_stood_in_for:
             found_ns = self.table.looked_up_ns(GemmShapes.of(sizes, dtype))
             is_found = ~np.isnan(found_ns)
             for column in (answer.duration_ns, answer.low_ns, answer.high_ns):

@@ -32,12 +32,17 @@ UNKNOWN = ""
 
 # Where a product's operands stand among an operator's inputs.
 _OPERANDS = {
-    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "_scaled_mm", "_int_mm"), (0, 1)),
+    **dict.fromkeys(
+        ("mm", "bmm", "matmul", "mv", "_scaled_mm", "_int_mm", "_state_product"), (0, 1)
+    ),
     **dict.fromkeys(
         ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv", "addmv_"), (1, 2)
     ),
     **dict.fromkeys(("linear", "mkldnn_linear"), (0, 1)),
 }
+# Kernels that nobody measured, for which others stand in; their kind has this before it.
+_STOOD_IN_FOR = ("_state_product", "_picked_attention_forward", "_picked_attention_backward")
+STOOD_IN_FOR = "unmeasured "
 _TURNED = ("linear", "mkldnn_linear")  # their weight is n x k
 # Copies of one format without known strides: a contiguous one would not have been made.
 _MOVES_IN_PLACE = ("copy_", "clone", "contiguous", "_to_copy", "to", "cat", "stack")
@@ -129,6 +134,8 @@ def _product(base: str, shapes: Shapes, kernel: str) -> Operation:
     is_folded = all(size == 1 for size in right[:-2])  # one weight for all: a taller product
     batch, m = (1, m * math.prod(outer)) if is_folded else (math.prod(outer or right[:-2]), m)
     kind = OLDER if is_older(kernel) else LIBRARY
+    if base in _STOOD_IN_FOR:
+        kind = STOOD_IN_FOR + kind
     return Operation(GEMM, kind, _matrix_dtype(first, kernel), (batch, m, n, k))
 
 
@@ -147,6 +154,8 @@ def _attention(operator: str, signature: str, kernel: str) -> Operation:
     said = f"{operator} {kernel}".lower()
     is_newer = any(text in said for text in ("sm90", "fa3", "fmha_sm")) and not shape.is_backward
     kind = CUDNN if CUDNN in said else FLASH if is_newer else PROFILED
+    if operator.rsplit("::", 1)[-1] in _STOOD_IN_FOR:
+        kind = STOOD_IN_FOR + kind
     # Half of the arithmetic goes over the size of keys, half over that of values.
     head_size = (shape.head_size + shape.value_size) // 2
     sizes = (

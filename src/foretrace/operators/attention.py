@@ -78,6 +78,9 @@ _LAYOUTS = {
     "_efficient_attention_backward": _Layout(
         1, 14, is_heads_second=False, causal_values=("1", "2")
     ),
+    # What blocks of a model with an indexer have: what it scores, and what it picks.
+    "_picked_attention_forward": _Layout(0, 8, is_heads_second=False),
+    "_picked_attention_backward": _Layout(1, 11, is_heads_second=False),
     # Dao-AILab/flash-attention, flash_attn_interface.py: autograd functions and custom operators
     "FlashAttnFunc": _Layout(0, 5, is_heads_second=False, is_end_aligned=True),
     "_flash_attn_forward": _Layout(0, 5, is_heads_second=False, is_end_aligned=True),

@@ -35,7 +35,7 @@ _EXACT = {
     OperatorClass.GEMM: "mm addmm bmm baddbmm matmul linear mv addmv dot vdot addr outer ger "
     "einsum addbmm chain_matmul bilinear mkldnn_linear _addmm_activation _scaled_mm _int_mm "
     "_grouped_mm _scaled_grouped_mm _weight_int4pack_mm _weight_int8pack_mm linear_relu "
-    "_mkl_linear linear_backward mkldnn_linear_backward",
+    "_mkl_linear linear_backward mkldnn_linear_backward _state_product",
     OperatorClass.COPY: "copy_ _to_copy to clone contiguous cat stack _foreach_copy_ fill_ zero_ "
     "constant_pad_nd flip roll repeat expand_copy slice_backward select_backward zeros ones full "
     "zeros_like ones_like full_like concat hstack vstack block_diag tile new_zeros lift_fresh_copy "

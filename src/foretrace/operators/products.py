@@ -194,6 +194,7 @@ def _convolution_backward_input(shapes: Shapes) -> Work | None:
 PRODUCTS: dict[str, _Counter] = {
     "mm": _mm,
     "bmm": _mm,
+    "_state_product": _mm,
     "matmul": _mm,
     "mv": _mm,
     "dot": _mm,

@@ -11,12 +11,13 @@ import numpy as np
 from foretrace.base import Float64s, Int64s, njit
 from foretrace.serve.step._compiled import Grids, Stages, Times, step_ns
 
-# Positions in `limits`, int64[11]. SPECULATIVE: tokens that are guessed beyond the next one;
-# MOST_STEPS: steps that are put together before the first of them is done.
+# Positions in `limits`, int64[12]. SPECULATIVE: tokens that are guessed beyond the next one;
+# MOST_STEPS: steps that are put together before the first of them is done; SEQUENCE_BLOCKS: that a
+# sequence has whatever its length.
 BLOCKS, BLOCK_TOKENS, MOST_SEQUENCES, TOKEN_BUDGET = 0, 1, 2, 3
 IS_CHUNKED, RESERVES_PROMPT, IS_AHEAD, KEEPS_BLOCKS, IS_STATIC = 4, 5, 6, 7, 8
-SPECULATIVE, MOST_STEPS = 9, 10
-NUM_LIMITS = 11
+SPECULATIVE, MOST_STEPS, SEQUENCE_BLOCKS = 9, 10, 11
+NUM_LIMITS = 12
 # Columns of `steps`; what waits, runs and is used when all before are done; GAPS_NS: of decodes.
 START_NS, DURATION_NS, DECODES, PREFILL_TOKENS, PREFILLS, WAITING, RUNNING, USED_BLOCKS = range(8)
 GAPS_NS = 8
@@ -110,7 +111,8 @@ def _grow_running(
             continue
         if limits[SPECULATIVE] > 0 and tokens == 1:
             tokens = min(1 + limits[SPECULATIVE], left, output[request] - row[MADE])
-        need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS]) - row[HELD]
+        need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS])
+        need += limits[SEQUENCE_BLOCKS] - row[HELD]
         is_gone = False
         while need > ranks[rank, _FREE]:
             preempts = True
@@ -186,7 +188,7 @@ def _admit(
         if tokens < rest and not limits[IS_CHUNKED]:
             break
         end = total if limits[RESERVES_PROMPT] else start + tokens
-        if -(-end // limits[BLOCK_TOKENS]) > ranks[rank, _FREE]:
+        if -(-end // limits[BLOCK_TOKENS]) + limits[SEQUENCE_BLOCKS] > ranks[rank, _FREE]:
             ranks[rank, _CLOSES] = 0
             break
         if ranks[rank, _AGAIN] > 0:
@@ -195,7 +197,8 @@ def _admit(
             ranks[rank, _HEAD] += 1
         _find_again(rank, request, known, ranks, rows, free)
         row[COMPUTED] = start
-        need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS]) - known
+        need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS])
+        need += limits[SEQUENCE_BLOCKS] - known
         _take(rank, need, ranks, rows, free)
         row[HELD] = known + need
         running[rank, ranks[rank, _RUNS]] = request

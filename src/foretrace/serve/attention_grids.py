@@ -29,7 +29,9 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
 from foretrace.cost import (
+    Access,
     AttentionShapes,
+    Movements,
     chosen_fit,
     constants_for,
     model_ns,
@@ -80,7 +82,9 @@ def attention_grids(
     Raises:
         MachineError: if the chip's description lacks what the kernel models need.
     """
-    reaches = [layer.reach for layer in model.layers if layer.has_attention]
+    indexer = model.attention.indexer
+    picked = None if indexer is None else indexer.reach
+    reaches = [picked or layer.reach for layer in model.layers if layer.has_attention]
     parts = []
     for reach in dict.fromkeys(reaches):
         share = reaches.count(reach) / model.num_layers
@@ -124,6 +128,7 @@ class _Heads:
         self.shared = max(1, attention.num_kv_heads // tensor)
         self.size, self.score_size = attention.head_size, attention.score_size
         self.value_size, self.latent = attention.value_size, attention.latent
+        self.is_picked = attention.indexer is not None
 
     def all(self) -> tuple[Float64s, Float64s, Float64s]:
         """Decodes alone, prefills alone, and both, on the corners of their grids."""
@@ -132,6 +137,8 @@ class _Heads:
                 self._latent_prefill_ns(self.latent),
                 self._latent_decode_ns(self.latent),
             )
+            if self.is_picked:
+                prefill = self._picked_prefill_ns(self.latent)
         else:
             prefill, decode = self._prefill_ns(), self._decode_ns()
             if self.has_flash2:
@@ -146,7 +153,7 @@ class _Heads:
         return -(-chunks // queries), queries, queries + kept
 
     def _prefill_ns(self) -> Float64s:
-        kind = _FLASH2 if _has_flash2(self.chip) else _FLASH
+        kind = attention_kind(self.chip)
         is_narrow = not self.is_wide and not _has_flash2(self.chip)
         dtype = self.formats.cache if is_narrow else SIXTEEN
         return self._prompts_ns(kind, self.shared, self.size, dtype=dtype)
@@ -201,9 +208,21 @@ class _Heads:
         """Products of each head with its latents' weights, and attention over what is kept."""
         kept = latent.rank + latent.rotary_size
         attended = self._tokens_ns(_LATENT, 1, (kept, latent.rank, kept))
+        found: Float64s = attended + self._into_latents_ns(latent, self.axes[2])[:, None]
+        return found
+
+    def _into_latents_ns(self, latent: Latent, tokens: Int64s) -> Float64s:
+        """Queries into the latents' space and results out of it, head by head."""
         sides = [(latent.rank, self.size), (self.value_size, latent.rank)]
-        taken = [product_ns(self.chip, self.axes[2], *each, batch=self.heads) for each in sides]
-        found: Float64s = attended + np.sum(taken, axis=0)[:, None]
+        taken = [product_ns(self.chip, tokens, *each, batch=self.heads) for each in sides]
+        found: Float64s = np.sum(taken, axis=0)
+        return found
+
+    def _picked_prefill_ns(self, latent: Latent) -> Float64s:
+        """Prompts in the latents' space: as many latents as are picked, which all heads share."""
+        size = (2 * latent.rank + latent.rotary_size) // 2
+        attended = self._prompts_ns(_LATENT, 1, size, dtype=SIXTEEN)
+        found: Float64s = attended + self._into_latents_ns(latent, self.axes[0])[:, None]
         return found
 
     def _latent_prefill_ns(self, latent: Latent) -> Float64s:
@@ -217,6 +236,17 @@ class _Heads:
         made = served_product_ns(self.chip, of_all, (rows, latent.rank), ATTENTION, self.formats)
         found: Float64s = attended + made.reshape(attended.shape)
         return found
+
+
+def moved_ns(chip: Chip, num_bytes: Int64s | Float64s) -> Float64s:
+    """Reading or writing so many bytes in a row, in ns.
+
+    Raises:
+        MachineError: if nothing says how fast.
+    """
+    access = np.full(len(num_bytes), Access.STREAM, np.int8)
+    moved = Movements(num_bytes.astype(np.float64), access)
+    return model_ns("movement", moved, chip, values=values_of(chip, "movement", "", "any"))
 
 
 def fitted_ns(
@@ -290,6 +320,11 @@ def served_product_ns(
         shapes = shapes_of("gemm", sizes, formats.products)
         found = found + share * model_ns("gemm", shapes, chip, values=values)
     return found
+
+
+def attention_kind(chip: Chip) -> str:
+    """Which kernels attend to prompts."""
+    return _FLASH2 if _has_flash2(chip) else _FLASH
 
 
 def _has_flash2(chip: Chip) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil, gcd
 from pathlib import Path
 
 from foretrace.base import NS_PER_MS, NoRoomError, WorkloadError
@@ -28,7 +29,12 @@ from foretrace.serve.requests import Requests
 from foretrace.serve.running import engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
 from foretrace.serve.step_times import EngineStepTimes, StepCalibration
-from foretrace.workload import Transformer, cache_bytes_per_token, serving_memory
+from foretrace.workload import (
+    Transformer,
+    cache_bytes_per_token,
+    serving_memory,
+    state_bytes,
+)
 
 # Without profiles: kernels of chips that were not measured lie within this of their models, four
 # times in five, when all of a step's are summed (docs/cost: 20 % for an unseen chip).
@@ -69,7 +75,7 @@ class Deployment:
         Raises:
             WorkloadError: if one of them can never be served.
         """
-        kinds = (self.times, self.times.scaled(self.times.low), self.times.scaled(self.times.high))
+        kinds = (self.times, *self.times.ends())
         notes: tuple[str, ...] = ()
         if pools is None:
             run, fast, slow = (
@@ -143,11 +149,7 @@ def deployment(
         raise WorkloadError(
             f"{model.name} sees pictures and makes no tokens: only models that do are served"
         )
-    if model.states is not None:
-        raise WorkloadError(
-            f"{model.name} carries states in place of keys and values, whose steps no profile or "
-            "kernel model says: take a model of attention alone"
-        )
+    check_states(model, profiles)
     model = as_kept(model, engine)
     names = [name for name in (gpu, engine.device, *named_beside(beside)) if name]
     if machine is None:
@@ -182,6 +184,7 @@ def deployment(
     name = chip.name if chip is not None else found.gpu
     if trace is not None:
         times = times.calibrated(_calibration(trace, engine, times, name, keys_each))
+    engine = replace(engine, sequence_blocks=sequence_blocks(model, engine))
     blocks, notes = cache_blocks(model, engine, chip, rules)
     names = [rule.name for rule in rules]
     said = (
@@ -190,6 +193,7 @@ def deployment(
         ("settings without effect here", engine.unused),
     )
     notes = (*notes, *(f"{what}: {', '.join(each)}" for what, each in said if each))
+    notes = (*notes, *_notes_on_states(model, engine, times))
     return Deployment(
         model=model,
         engine=engine,
@@ -208,6 +212,57 @@ def _memory_of(engine: Engine, chip: Chip | None) -> tuple[int | None, str]:
     return engine.device_bytes or chip.memory_bytes, engine.device or chip.title
 
 
+def check_states(model: Transformer, profiles: Path | None) -> None:
+    """Refuse states where measured layers would have to say them, or nothing else is kept.
+
+    Raises:
+        WorkloadError: if there are profiles, or no layer has attention.
+    """
+    if model.states is None:
+        return
+    if profiles is not None:
+        raise WorkloadError(
+            f"{model.name} carries states (states.heads = {model.states.num_heads}), which layer "
+            "profiles do not list: leave --profiles out"
+        )
+    if not any(layer.has_attention for layer in model.layers):
+        raise WorkloadError(
+            f"{model.name} carries states alone, and blocks of a cache are of keys and values: "
+            "take a model with attention in some layers"
+        )
+
+
+def sequence_blocks(model: Transformer, engine: Engine) -> int:
+    """Blocks of the cache that a sequence's states take on each GPU, whatever its length.
+
+    Source:
+        vllm-project/vllm 0.19, vllm/v1/core/kv_cache_utils.py: states and keys share one pool.
+    """
+    if model.states is None:
+        return 0
+    kept = state_bytes(model, cache_format(model, engine)) / engine.tensor_parallel_size
+    block = bytes_of_token(model, engine) * engine.pipeline_parallel_size * engine.block_size
+    return ceil(kept / block)
+
+
+def _notes_on_states(model: Transformer, engine: Engine, times: EngineStepTimes) -> tuple[str, ...]:
+    """What a sequence keeps whatever its length, and how much of a step is not measured."""
+    found: list[str] = []
+    if model.states is not None:
+        kept = state_bytes(model, cache_format(model, engine)) / 2**20
+        found.append(
+            f"states of a sequence take {kept:,.1f} MiB over all layers, {engine.sequence_blocks} "
+            "blocks of the cache on each GPU, and no prefix is found again"
+        )
+    if times.assumed is not None:
+        what = "states" if model.attention.indexer is None else "the indexer"
+        found.append(
+            f"no kernel of {what} was measured: others' stand in, and half to twice their time is "
+            "in the interval"
+        )
+    return tuple(found)
+
+
 def check_heads(model: Transformer, engine: Engine) -> None:
     """Refuse tensor parallelism that heads cannot be dealt out to, as vLLM does.
 
@@ -215,6 +270,12 @@ def check_heads(model: Transformer, engine: Engine) -> None:
         WorkloadError: if heads are not as many on each GPU.
     """
     heads, tensor = model.attention.num_heads, engine.tensor_parallel_size
+    states = model.states
+    if states is not None and gcd(states.num_heads, states.num_groups) % tensor:
+        raise WorkloadError(
+            f"tensor_parallel_size is {tensor}, and {model.name} has {states.num_heads} heads with "
+            f"states in {states.num_groups} groups: take a degree that divides both"
+        )
     if heads % tensor:
         raise WorkloadError(
             f"tensor_parallel_size is {tensor}, and {model.name} has {heads} heads of attention: "

@@ -74,6 +74,7 @@ class Engine:
     num_speculative_tokens: int = 0  # guessed for each sequence in a step
     acceptance_rate: float = 0.0  # of guesses, each by itself
     has_drafts: bool = False  # guesses come from a layer more, each; else from texts
+    sequence_blocks: int = 0  # of the cache, that a sequence's states take whatever its length
     is_static: bool = False  # no request joins before all that run are done
     capture_sizes: tuple[int, ...] | None = None  # tokens that graphs are made for
     unused: tuple[str, ...] = field(default=(), compare=False)  # keywords nothing here acts on
@@ -89,6 +90,16 @@ class Engine:
     def expert_gpus(self) -> int:
         """That experts of a layer may lie over."""
         return self.tensor_parallel_size * self.data_parallel_size
+
+    @property
+    def finds_blocks(self) -> bool:
+        """Whether blocks are found again by what they hold: no states lie beside them.
+
+        Source:
+            vllm-project/vllm 0.19, vllm/model_executor/models/config.py: models with states keep
+            no prefixes unless told to.
+        """
+        return self.enable_prefix_caching and not self.sequence_blocks
 
     @property
     def halves_from(self) -> int | None:

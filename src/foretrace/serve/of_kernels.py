@@ -15,13 +15,10 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s
 from foretrace.cost import (
-    Access,
-    Movements,
     Offer,
     Operation,
     SubstitutionRule,
     factors_of,
-    model_ns,
     offers_of,
 )
 from foretrace.machine import Chip
@@ -30,11 +27,12 @@ from foretrace.serve.attention_grids import (
     BYTES,
     attention_grids,
     fitted_ns,
+    moved_ns,
     served_product_ns,
-    values_of,
 )
 from foretrace.serve.formats import SIXTEEN, ServedFormats
 from foretrace.serve.profiles import LayerProfiles, ProfileGrid
+from foretrace.serve.stood_in_grids import states_of_rank, stood_in_grids
 from foretrace.workload import (
     ATTENTION,
     EXPERTS,
@@ -51,6 +49,10 @@ _FEW = np.array([1, 2, 4])  # experts of one of many ranks
 _LOGIT_BYTES = 4
 _HEAD = "lm_head"
 _BEFORE = 1  # the place of keys before prefills among axes of attention
+_OF_ATTENTION = (
+    *("qkv_proj", "qkv_a_proj", "q_b_proj", "o_proj", "rotary_emb", "qk_norm", "latent_norms"),
+    *("attention_gate", "quantised", "index_q_proj", "index_k_proj", "index_rotary_emb"),
+)
 _PARTS = {  # whose weights products are with; others are never quantised
     "qkv_proj": ATTENTION,
     "qkv_a_proj": ATTENTION,
@@ -108,6 +110,11 @@ def profiles_of_kernels(
         "sampler": (sequences, moved_ns(chip, _SEQUENCES * model.vocabulary * _LOGIT_BYTES)),
     }
     decode, prefill, mixed = attention_grids(chip, model, tensor, formats=formats)
+    told, scanned = stood_in_grids(chip, model, tensor, formats=formats)
+    decode = replace(decode, values=decode.values + told)
+    prefill = replace(prefill, values=prefill.values + scanned)
+    both = scanned[:, :, None, None] + told[None, None]
+    mixed = replace(mixed, values=mixed.values + both)
     return LayerProfiles(
         gpu=chip.name,
         model=model.name,
@@ -119,6 +126,7 @@ def profiles_of_kernels(
         mixed=mixed,
         experts=_experts_grid(chip, model, formats, shards=expert_shards),
         expert_shards=expert_shards,
+        assumed=(told, scanned) if told.any() else None,
     )
 
 
@@ -251,11 +259,21 @@ def _products(model: Transformer, tensor: int) -> dict[str, tuple[int, int]]:
     size = attention.head_size
     found = {_HEAD: (model.vocabulary // tensor, hidden)}
     if latent is None:
-        found["qkv_proj"] = ((heads + 2 * shared) * size, hidden)
+        queries = heads * (1 + attention.has_output_gate)
+        found["qkv_proj"] = ((queries + 2 * shared) * size, hidden)
     else:
         short = latent.query_rank + latent.rank + latent.rotary_size
         found["qkv_a_proj"] = (short, hidden)
         found["q_b_proj"] = (heads * attention.score_size, latent.query_rank or hidden)
+    if latent is not None and (indexer := attention.indexer) is not None:
+        found["index_q_proj"] = (indexer.num_heads * indexer.head_size, latent.query_rank)
+        found["index_k_proj"] = (indexer.head_size + indexer.num_heads, hidden)
+    if (states := model.states) is not None:
+        own = states_of_rank(states, tensor)
+        found["state_proj"] = (own.projected, hidden)
+        found["state_out_proj"] = (hidden, own.inner)
+        if own.gate_rank:
+            found["state_gate_proj"] = (own.inner + own.num_decays, own.gate_rank)
     found["o_proj"] = (hidden, heads * attention.value_size)
     gates = 2 if model.feed_forward.is_gated else 1
     if model.num_dense_layers:
@@ -294,6 +312,12 @@ def _moved(model: Transformer, tensor: int) -> dict[str, int]:
         found["latent_norms"] = 2 * (latent.query_rank + latent.rank)
     elif attention.has_query_key_norm:
         found["qk_norm"] = 2 * (heads + shared) * attention.head_size
+    if attention.has_output_gate:
+        found["attention_gate"] = 3 * heads * attention.value_size
+    if (indexer := attention.indexer) is not None:
+        found["index_rotary_emb"] = 2 * (indexer.num_heads + 1) * indexer.head_size
+    if (states := model.states) is not None:  # what they give, its norm and its gate
+        found["state_norm"] = 3 * states_of_rank(states, tensor).inner
     return found
 
 
@@ -301,21 +325,16 @@ def _shares(model: Transformer) -> dict[str, float]:
     """Share of layers that have what others lack."""
     dense = model.num_dense_layers / model.num_layers
     experts = sum(layer.has_experts for layer in model.layers) / model.num_layers
-    shared = ("gate", "shared_gate_up_proj", "shared_down_proj", "shared_act_fn")
-    return dict.fromkeys(("gate_up_proj", "down_proj", "act_fn"), dense) | dict.fromkeys(
-        shared, experts
+    attending = sum(layer.has_attention for layer in model.layers) / model.num_layers
+    carrying = sum(layer.has_states for layer in model.layers) / model.num_layers
+    return (
+        dict.fromkeys(("gate_up_proj", "down_proj", "act_fn"), dense)
+        | dict.fromkeys(
+            ("gate", "shared_gate_up_proj", "shared_down_proj", "shared_act_fn"), experts
+        )
+        | dict.fromkeys(_OF_ATTENTION, attending)
+        | dict.fromkeys(("state_proj", "state_out_proj", "state_gate_proj", "state_norm"), carrying)
     )
-
-
-def moved_ns(chip: Chip, num_bytes: Int64s | Float64s) -> Float64s:
-    """Reading or writing so many bytes in a row, in ns.
-
-    Raises:
-        MachineError: if nothing says how fast.
-    """
-    access = np.full(len(num_bytes), Access.STREAM, np.int8)
-    moved = Movements(num_bytes.astype(np.float64), access)
-    return model_ns("movement", moved, chip, values=values_of(chip, "movement", "", "any"))
 
 
 def _experts_grid(

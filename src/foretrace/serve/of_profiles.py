@@ -103,6 +103,9 @@ def times_of_profiles(
         pipeline=pipeline_stages(profiles, model, engine, machine=machine),
         low=_LOW - _exchanges_less(machine) * share,
         high=_HIGH + _EXCHANGES_OFF * share,
+        assumed=None
+        if profiles.assumed is None
+        else (layers * profiles.assumed[0], layers * profiles.assumed[1]),
         source=f"layer profiles of {profiles.gpu} at tp{profiles.tensor}",
         notes=beyond(
             [

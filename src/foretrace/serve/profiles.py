@@ -57,6 +57,8 @@ class LayerProfiles:
     mixed: ProfileGrid  # tokens, keys before, sequences, keys
     experts: ProfileGrid | None  # tokens, activated experts
     expert_shards: int = 1  # parts that each expert is cut in
+    # float64 as `decode` and `prefill`: what of them nobody measured. None: all was.
+    assumed: tuple[Float64s, Float64s] | None = None
 
 
 @dataclass(frozen=True)

@@ -117,10 +117,11 @@ def _one_engine(
     limits[_compiled.IS_AHEAD] = is_ahead and times.num_stages == 1
     limits[_compiled.MOST_STEPS] = times.num_stages if times.num_stages > 1 else 1 + is_ahead
     limits[_compiled.SPECULATIVE] = engine.num_speculative_tokens
-    limits[_compiled.KEEPS_BLOCKS] = engine.enable_prefix_caching
+    limits[_compiled.KEEPS_BLOCKS] = engine.finds_blocks
+    limits[_compiled.SEQUENCE_BLOCKS] = engine.sequence_blocks
     limits[_compiled.IS_STATIC] = engine.is_static
     cached = requests.cached_tokens
-    if cached is None or not engine.enable_prefix_caching:
+    if cached is None or not engine.finds_blocks:
         cached = np.zeros(len(requests), np.int64)
     held = (requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, cached)
     # A part of a workload is every n-th request: packed, it needs no machine code of its own.
@@ -171,7 +172,7 @@ def check_served(requests: Requests, engine: Engine, blocks: int) -> None:
             f"prompt and reply, and the engine's context holds {engine.max_model_len:,}: leave it "
             "out, or raise max_model_len"
         )
-    need = -(-(total - 1) // engine.block_size)
+    need = -(-(total - 1) // engine.block_size) + engine.sequence_blocks
     if need.max() > blocks - _NULL_BLOCKS:
         at = int(need.argmax())
         raise WorkloadError(

@@ -23,6 +23,8 @@ from foretrace.workload import launch_named
 # buckets from 64 sequences on (profiler/perf/RTXPRO6000, skew_fit.csv). The lower end is taken:
 # their batches are of two lengths, while the longest of requests are rare.
 UNEVENNESS = 0.025
+# What no kernel was measured for takes half to twice as long, as `cost` has it.
+_LESS_ASSUMED, _MORE_ASSUMED = -0.5, 1.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ class EngineStepTimes:
     # int64[tokens of the fullest rank + 1], what all ranks are padded to; 0: each has its own.
     padded: Int64s | None = None
     calibration: StepCalibration = UNCALIBRATED  # of all of the above
+    # float64 as `decode` and `prefill`: what of them are kernels that nobody measured. None: none.
+    assumed: tuple[Float64s, Float64s] | None = None
 
     @property
     def grids(self) -> Grids:
@@ -188,11 +192,30 @@ class EngineStepTimes:
             pipeline=None if self.pipeline is None else self.pipeline.scaled(factor),
         )
 
+    def ends(self) -> tuple[EngineStepTimes, EngineStepTimes]:
+        """The least and the most of the 80 % interval; what nobody measured from half to twice."""
+        least, most = (self._with_assumed(share) for share in (_LESS_ASSUMED, _MORE_ASSUMED))
+        return least.scaled(self.low), most.scaled(self.high)
+
+    def _with_assumed(self, share: float) -> EngineStepTimes:
+        """The same, what nobody measured by such a share of itself longer."""
+        if self.assumed is None:
+            return self
+        decode, prefill = (share * one for one in self.assumed)
+        both = prefill[:, :, None, None] + decode[None, None]
+        return replace(
+            self,
+            decode=replace(self.decode, values=self.decode.values + decode),
+            prefill=replace(self.prefill, values=self.prefill.values + prefill),
+            mixed=replace(self.mixed, values=self.mixed.values + both),
+        )
+
     def calibrated(self, by: StepCalibration) -> EngineStepTimes:
         """The same as an engine's own steps taught, one stage after the other."""
         return replace(
             self,
             calibration=by,
+            assumed=None,
             low=by.low,
             high=by.high,
             source=f"{self.source}, calibrated by {by.source}",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
     from foretrace.workload.blocks.recommender_networks import Networks as Networks
     from foretrace.workload.blocks.setting import Setting as Setting
+    from foretrace.workload.blocks.states import scan_step as scan_step
     from foretrace.workload.configurations.arguments import values_by_flag as values_by_flag
     from foretrace.workload.configurations.formats import CONFIG_FORMATS as CONFIG_FORMATS
     from foretrace.workload.configurations.formats import read_configuration as read_configuration
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.account import account as account
     from foretrace.workload.models.account import cache_bytes as cache_bytes
     from foretrace.workload.models.account import cache_bytes_per_token as cache_bytes_per_token
+    from foretrace.workload.models.account import state_bytes as state_bytes
     from foretrace.workload.models.account import weight_bytes as weight_bytes
     from foretrace.workload.models.catalogue import ModelList as ModelList
     from foretrace.workload.models.catalogue import accounts as accounts
@@ -138,6 +140,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.recommender import Recommender as Recommender
     from foretrace.workload.models.transformer import Experts as Experts
     from foretrace.workload.models.transformer import FeedForward as FeedForward
+    from foretrace.workload.models.transformer import Indexer as Indexer
     from foretrace.workload.models.transformer import Latent as Latent
     from foretrace.workload.models.transformer import Layer as Layer
     from foretrace.workload.models.transformer import ModelAttention as ModelAttention
@@ -148,6 +151,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.transformer import Positions as Positions
     from foretrace.workload.models.transformer import Reach as Reach
     from foretrace.workload.models.transformer import ReachKind as ReachKind
+    from foretrace.workload.models.transformer import StateRule as StateRule
     from foretrace.workload.models.transformer import StateSpace as StateSpace
     from foretrace.workload.models.transformer import Transformer as Transformer
     from foretrace.workload.plan.completion import Assumption as Assumption

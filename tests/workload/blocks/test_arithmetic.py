@@ -183,7 +183,8 @@ def test_a_window_costs_the_mean_number_of_keys() -> None:
 def test_any_dense_model_multiplies_what_its_account_says(
     model: Transformer, sequence: int
 ) -> None:
-    model = replace(model, experts=None, states=None, num_prediction_modules=0)
+    attention = replace(model.attention, indexer=None)
+    model = replace(model, attention=attention, experts=None, states=None, num_prediction_modules=0)
     plan = Plan(sequence=sequence)
     account = flops(model, sequence, convention=Convention.FULL)
     scores = sum(part.forward for part in account.parts if part.part == SCORES)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from foretrace.workload import Layer, Norm, Positions, Transformer
+from foretrace.workload import Layer, Norm, Positions, StateRule, Transformer
 
 
 class ModelAttention(nn.Module):
@@ -26,6 +26,8 @@ class ModelAttention(nn.Module):
         widths = [count * self.size for count in all_heads if found.has_query_key_norm]
         self.scales = nn.ParameterList(nn.Parameter(torch.ones(width)) for width in widths)
         self.sinks = nn.Parameter(torch.ones(self.heads)) if found.has_sinks else None
+        width = self.heads * self.size
+        self.gate = nn.Linear(hidden, width, bias=False) if found.has_output_gate else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         batch, length, _ = tokens.shape
@@ -36,7 +38,34 @@ class ModelAttention(nn.Module):
         key = key.repeat_interleave(repeats, dim=1)
         value = value.repeat_interleave(repeats, dim=1)
         mixed = torch.matmul(torch.matmul(query, key.transpose(-1, -2)).softmax(-1), value)
-        found: torch.Tensor = self.back(mixed.transpose(1, 2).reshape(batch, length, -1))
+        mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
+        if self.gate is not None:
+            mixed = mixed * self.gate(tokens).sigmoid()
+        found: torch.Tensor = self.back(mixed)
+        return found
+
+
+class IndexNetwork(nn.Module):
+    """Scores of all tokens with all before, which nothing is taught by."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        found, latent = model.attention.indexer, model.attention.latent
+        assert found is not None
+        assert latent is not None
+        self.found = found
+        self.queries = nn.Linear(latent.query_rank, found.num_heads * found.head_size, bias=False)
+        self.key = nn.Linear(model.hidden, found.head_size, bias=False)
+        self.weights = nn.Linear(model.hidden, found.num_heads, bias=False)
+        self.norm = nn.LayerNorm(found.head_size)
+
+    def forward(self, tokens: torch.Tensor, short: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = tokens.shape
+        query = self.queries(short).view(batch, length, self.found.num_heads, -1).transpose(1, 2)
+        key = self.norm(self.key(tokens)).unsqueeze(1).transpose(-1, -2)
+        scores = torch.matmul(query, key.expand(batch, self.found.num_heads, -1, length)).relu()
+        weighed = scores * self.weights(tokens).transpose(1, 2).unsqueeze(-1)
+        found: torch.Tensor = weighed.sum(1).topk(min(self.found.num_chosen, length)).indices
         return found
 
 
@@ -62,9 +91,13 @@ class LatentAttention(nn.Module):
         up = found.num_heads * (found.head_size + latent.value_size)
         self.up = nn.Linear(latent.rank, up, bias=False)
         self.back = nn.Linear(found.num_heads * latent.value_size, hidden, bias=False)
+        self.indexer = IndexNetwork(model) if found.indexer is not None else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         batch, length, _ = tokens.shape
+        if self.indexer is not None:
+            with torch.no_grad():
+                self.indexer(tokens, torch.zeros(batch, length, self.latent.query_rank))
         heads, size, latent = self.found.num_heads, self.found.head_size, self.latent
         query = self.query(tokens).view(batch, length, heads, -1).transpose(1, 2)
         short, rotary = self.down(tokens).split([latent.rank, latent.rotary_size], dim=-1)
@@ -78,7 +111,7 @@ class LatentAttention(nn.Module):
 
 
 class StateNetwork(nn.Module):
-    """Mamba-2 in chunks, masked or not: all heads of a group see what enters and reads a state."""
+    """Scans in chunks, masked or not: all heads of a group see what enters and reads a state."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -87,19 +120,29 @@ class StateNetwork(nn.Module):
         self.found = found
         self.first = nn.Linear(model.hidden, found.projected, bias=found.has_bias)
         width, bias = found.convolved, found.has_convolution_bias
-        self.convolution = nn.Conv1d(width, width, found.convolution, groups=width, bias=bias)
-        self.of_heads = nn.ParameterList(nn.Parameter(torch.ones(found.num_heads)) for _ in "ADb")
+        self.convolution = (
+            nn.Conv1d(width, width, found.convolution, groups=width, bias=bias)
+            if found.convolution
+            else None
+        )
+        vectors = "ADb" if found.rule is StateRule.SCAN else ""
+        self.of_heads = nn.ParameterList(nn.Parameter(torch.ones(found.num_heads)) for _ in vectors)
         self.norm = nn.RMSNorm(found.inner) if found.has_norm else None
         self.back = nn.Linear(found.inner, model.hidden, bias=found.has_bias)
+
+    def convolved(self, rest: torch.Tensor) -> torch.Tensor:
+        if self.convolution is None:
+            return rest
+        padded = nn.functional.pad(rest.transpose(1, 2), (self.found.convolution - 1, 0))
+        found: torch.Tensor = self.convolution(padded).transpose(1, 2)
+        return found
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         found, (batch, length, _) = self.found, tokens.shape
         groups, size, chunk = found.num_groups, found.state_size, min(found.chunk, length)
-        gate, rest, _ = self.first(tokens).split(
-            [found.inner, found.convolved, found.num_heads], dim=-1
-        )
-        padded = nn.functional.pad(rest.transpose(1, 2), (found.convolution - 1, 0))
-        seen = self.convolution(padded).transpose(1, 2)
+        steps = found.num_heads if found.rule is StateRule.SCAN else 0
+        gate, rest, _ = self.first(tokens).split([found.inner, found.convolved, steps], dim=-1)
+        seen = self.convolved(rest)
         split = seen.split([found.inner, groups * size, groups * size], dim=-1)
         heads, enters, reads = (
             one.reshape(batch, length // chunk, chunk, groups, -1).transpose(2, 3) for one in split
@@ -109,6 +152,81 @@ class StateNetwork(nn.Module):
         mixed = (within + torch.matmul(reads, state)).transpose(2, 3).reshape(batch, length, -1)
         mixed = mixed * gate.sigmoid()
         result: torch.Tensor = self.back(mixed if self.norm is None else self.norm(mixed))
+        return result
+
+
+def delta_rule(
+    of_heads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    decay: torch.Tensor,
+    strength: torch.Tensor,
+    state: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Results, and the last state, of queries, keys and values in chunks through states.
+
+    They are [batch, heads, chunks, tokens, numbers].
+
+    `decay`, of logarithms, and `strength` are [batch, heads, chunks, tokens].
+    """
+    query, key, value = of_heads
+    total = decay.cumsum(-1)
+    between = (total.unsqueeze(-1) - total.unsqueeze(-2)).tril().exp().tril()
+    same = torch.eye(key.shape[-2], dtype=key.dtype)
+    square = torch.matmul(key, key.transpose(-1, -2)) * between * strength.unsqueeze(-1)
+    inverse = torch.linalg.solve_triangular(square.tril(-1) + same, same, upper=False)
+    reads = torch.matmul(inverse, key * (strength * total.exp()).unsqueeze(-1))
+    values = torch.matmul(inverse, value * strength.unsqueeze(-1))
+    scores = torch.matmul(query, key.transpose(-1, -2)) * between
+    found = []
+    for at in range(key.shape[2]):
+        last = total[:, :, at, -1:]
+        written = values[:, :, at] - torch.matmul(reads[:, :, at], state)
+        decayed = query[:, :, at] * total[:, :, at].exp().unsqueeze(-1)
+        found.append(torch.matmul(decayed, state) + torch.matmul(scores[:, :, at], written))
+        left = key[:, :, at] * (last - total[:, :, at]).exp().unsqueeze(-1)
+        state = state * last.exp().unsqueeze(-1) + torch.matmul(left.transpose(-1, -2), written)
+    return torch.stack(found, 2), state
+
+
+class DeltaNetwork(nn.Module):
+    """The delta rule in chunks; gates and decays of short vectors, where there are any."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        found = model.states
+        assert found is not None
+        self.found, rank = found, found.gate_rank
+        self.first = nn.Linear(model.hidden, found.projected, bias=found.has_bias)
+        wide = (found.num_decays, found.inner) if rank else ()
+        self.ups = nn.ModuleList(nn.Linear(rank, one, bias=False) for one in wide)
+        width, bias = found.convolved, found.has_convolution_bias
+        self.convolution = nn.Conv1d(width, width, found.convolution, groups=width, bias=bias)
+        widths = (found.num_heads, found.num_decays)
+        self.of_heads = nn.ParameterList(nn.Parameter(torch.ones(one)) for one in widths)
+        self.norm = nn.RMSNorm(found.head_size) if found.has_norm else nn.Identity()
+        self.back = nn.Linear(found.inner, model.hidden, bias=found.has_bias)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        found, (batch, length, _) = self.found, tokens.shape
+        chunk, heads = min(found.chunk, length), found.num_heads
+        gates = [found.gate_rank] * 2 if found.gate_rank else [found.num_decays, found.inner]
+        rest, *parts, strength = self.first(tokens).split([found.convolved, *gates, heads], dim=-1)
+        parts = [up(one) for up, one in zip(self.ups, parts, strict=True)] if self.ups else parts
+        padded = nn.functional.pad(rest.transpose(1, 2), (found.convolution - 1, 0))
+        seen = self.convolution(padded).transpose(1, 2)
+        numbers = found.num_groups * found.state_size
+        split = seen.split([numbers, numbers, found.inner], dim=-1)
+
+        def chunks(one: torch.Tensor, count: int) -> torch.Tensor:
+            cut = one.reshape(batch, length // chunk, chunk, count, -1).permute(0, 3, 1, 2, 4)
+            return cut.repeat_interleave(heads // count, dim=1)
+
+        query, key = (chunks(one, found.num_groups) for one in split[:2])
+        decay = chunks(parts[0], heads).sum(-1)
+        state = tokens.sum() * torch.zeros(batch, heads, found.state_size, found.head_size)
+        of_heads = (query, key, chunks(split[2], heads))
+        mixed, _ = delta_rule(of_heads, decay, chunks(strength, heads).squeeze(-1), state)
+        mixed = self.norm(mixed).permute(0, 2, 3, 1, 4).reshape(batch, length, -1)
+        result: torch.Tensor = self.back(mixed * parts[1].sigmoid())
         return result
 
 
@@ -173,7 +291,9 @@ class LayerNetwork(nn.Module):
         latent = model.attention.latent
         attention = ModelAttention(model) if latent is None else LatentAttention(model)
         self.mixers = nn.ModuleList([attention] if layer.has_attention else [])
-        self.mixers.extend([StateNetwork(model)] if layer.has_states else [])
+        if layer.has_states and model.states is not None:
+            is_delta = model.states.rule.is_delta
+            self.mixers.append(DeltaNetwork(model) if is_delta else StateNetwork(model))
         self.rest = (
             ExpertLayer(model)
             if layer.has_experts

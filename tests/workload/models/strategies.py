@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from foretrace.workload import (
     Experts,
     FeedForward,
+    Indexer,
     Latent,
     ModelAttention,
     Norm,
@@ -16,6 +17,7 @@ from foretrace.workload import (
     Positions,
     Reach,
     ReachKind,
+    StateRule,
     StateSpace,
     Transformer,
     load_model,
@@ -42,19 +44,30 @@ experts = st.builds(
     has_router_bias=st.booleans(),
     has_shared_gate=st.just(value=False),
 )
-states = st.builds(
-    StateSpace,
-    num_heads=st.sampled_from([2, 4]),
-    head_size=small,
-    state_size=small,
-    num_groups=st.sampled_from([1, 2]),
-    convolution=st.integers(1, 4),
-    chunk=st.sampled_from([1, 2, 3, 6, 64]),
-    has_bias=st.booleans(),
-    has_convolution_bias=st.booleans(),
-    has_norm=st.booleans(),
-    layers=st.sampled_from([None, (0,), (0, 2, 4)]),
-)
+indexers = st.builds(Indexer, num_heads=small, head_size=small, num_chosen=st.integers(6, 9))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> StateSpace:
+    """Of every rule; those by a decay alone have no convolution, those by channel short vectors."""
+    rule = draw(st.sampled_from(StateRule))
+    is_convolved = rule is not StateRule.DECAY
+    return StateSpace(
+        num_heads=draw(st.sampled_from([2, 4])),
+        head_size=draw(small),
+        state_size=draw(small),
+        num_groups=draw(st.sampled_from([1, 2])),
+        convolution=draw(st.integers(1, 4)) if is_convolved else 0,
+        chunk=draw(st.sampled_from([1, 2, 3, 6, 64])),
+        has_bias=draw(st.booleans()),
+        has_convolution_bias=is_convolved and draw(st.booleans()),
+        has_norm=draw(st.booleans()),
+        layers=draw(st.sampled_from([None, (0,), (0, 2, 4)])),
+        rule=rule,
+        gate_rank=draw(small) if rule is StateRule.CHANNEL_DELTA else 0,
+    )
+
+
 reaches = st.builds(
     Reach,
     kind=st.sampled_from(ReachKind),
@@ -68,6 +81,7 @@ def attentions(draw: st.DrawFn) -> ModelAttention:
     """Plain, grouped or latent attention."""
     kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     is_latent = draw(st.booleans())
+    latent = draw(latents) if is_latent else None
     has_norm = not is_latent and draw(st.booleans())
     return ModelAttention(
         num_heads=kv_heads * group,
@@ -79,7 +93,9 @@ def attentions(draw: st.DrawFn) -> ModelAttention:
         norms_all_heads=has_norm and draw(st.booleans()),
         has_soft_cap=draw(st.booleans()),
         has_sinks=not is_latent and draw(st.booleans()),
-        latent=draw(latents) if is_latent else None,
+        latent=latent,
+        has_output_gate=not is_latent and draw(st.booleans()),
+        indexer=draw(st.none() | indexers) if latent is not None and latent.query_rank else None,
     )
 
 
@@ -98,7 +114,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
         attention=draw(attentions()),
         feed_forward=FeedForward(draw(small), draw(st.booleans()), draw(st.booleans())),
         experts=draw(st.none() | experts),
-        states=draw(st.none() | states),
+        states=draw(st.none() | states()),
         reach=draw(st.none() | reaches),
         positions=draw(st.sampled_from(Positions)),
         norm=draw(st.sampled_from(Norm)),

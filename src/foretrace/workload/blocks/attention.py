@@ -6,7 +6,8 @@ a causal mask leaves all ranks the same work (Llama 3, arXiv:2407.21783, section
 
 from __future__ import annotations
 
-from foretrace.workload.blocks.calls import gathered_copy, row_sum
+from foretrace.workload.blocks.calls import fused, gathered_copy, row_sum
+from foretrace.workload.blocks.indexer import index_steps
 from foretrace.workload.blocks.linear import Weight, columns, plain, rows_divided
 from foretrace.workload.blocks.pointwise import norm_step, rotary_step
 from foretrace.workload.blocks.scores import scores_step
@@ -30,7 +31,15 @@ def attention_steps(setting: Setting, reach: Reach | None, *, is_last: bool = Fa
         steps = _projections(setting, heads)
     else:
         steps = _latent_projections(setting, attention.latent, heads)
+    if attention.indexer is not None and attention.latent is not None:
+        steps += index_steps(setting, attention.indexer, attention.latent)
     steps.append(scores_step(setting, heads, reach))
+    if attention.has_output_gate:
+        shape = (setting.tokens, heads * attention.value_size)
+        gated = fused(shape, setting.made, reads=2)
+        gradient = fused(shape, setting.made, reads=3, writes=2)
+        forward = (operator("attention by its gate", gated),)
+        steps.append(Step(forward, (operator("attention by its gate, gradient", gradient),)))
     output = Weight(
         "attention output",
         heads * attention.value_size,
@@ -46,12 +55,14 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
     size, keys = attention.head_size, setting.key_heads
     bias = attention.has_input_bias
     hidden = setting.model.hidden
+    # A gate's weights lie beside the queries', head by head.
+    queries = heads * size * (1 + attention.has_output_gate)
     weights: tuple[Weight, ...] = (
-        Weight("qkv projection", hidden, (heads + 2 * keys) * size, bias, AdaptedModule.QKV),
+        Weight("qkv projection", hidden, queries + 2 * keys * size, bias, AdaptedModule.QKV),
     )
     if not setting.plan.implementation.fuses_projections:
         weights = (
-            Weight("query projection", hidden, heads * size, bias, AdaptedModule.QKV),
+            Weight("query projection", hidden, queries, bias, AdaptedModule.QKV),
             Weight("key projection", hidden, keys * size, bias, AdaptedModule.QKV),
             Weight("value projection", hidden, keys * size, bias, AdaptedModule.QKV),
         )
@@ -127,8 +138,9 @@ def _latent_projections(setting: Setting, latent: Latent, heads: int) -> list[St
     up = heads * (attention.head_size + latent.value_size)
     ups.append(columns(setting, (Weight("key and value up projection", latent.rank, up),)))
     rotary = latent.rotary_size
-    ups.append(rotary_step(setting, "query rotation", tokens, (heads, rotary)))
-    ups.append(rotary_step(setting, "key rotation", tokens, (1, rotary)))
+    if setting.model.positions is Positions.ROTARY:
+        ups.append(rotary_step(setting, "query rotation", tokens, (heads, rotary)))
+        ups.append(rotary_step(setting, "key rotation", tokens, (1, rotary)))
     size = attention.score_size
     copied = gathered_copy(
         (tokens * heads, size), setting.made, row_stride=attention.head_size + latent.value_size

@@ -8,6 +8,7 @@ from foretrace.workload.blocks.signatures import (
     FUSED,
     QUANTISED,
     QUANTISED_ROWS,
+    STATE_PRODUCT,
     OperatorCall,
     array,
     call,
@@ -51,6 +52,14 @@ def batched_product(batch: int, sizes: tuple[int, int, int], dtype: str) -> Oper
         return product(rows, columns, inner, dtype)
     return call(
         "aten::bmm", array((batch, rows, inner), dtype), array((batch, inner, columns), dtype)
+    )
+
+
+def state_product(batch: int, sizes: tuple[int, int, int], dtype: str) -> OperatorCall:
+    """The same of a scan of states."""
+    rows, columns, inner = sizes
+    return call(
+        STATE_PRODUCT, array((batch, rows, inner), dtype), array((batch, inner, columns), dtype)
     )
 
 

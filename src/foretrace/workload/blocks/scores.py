@@ -16,7 +16,7 @@ from foretrace.workload.blocks.calls import cast, elementwise, fused, gathered_c
 from foretrace.workload.blocks.linear import placed
 from foretrace.workload.blocks.pointwise import soft_cap_step
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import OperatorCall, array, call
+from foretrace.workload.blocks.signatures import PICKED_ATTENTION, OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.exchanges.activations import heads_for_tokens, passed_on, whole_keys
 from foretrace.workload.exchanges.exchange import Turn
@@ -46,6 +46,9 @@ class _Heads:
     setting: Setting
     count: int
     keys: int  # heads of keys
+    score_size: int  # numbers of a query and a key
+    value_size: int
+    is_picked: bool = False  # an indexer picks which keys are seen
 
     @property
     def dtype(self) -> str:
@@ -60,8 +63,7 @@ class _Heads:
     @property
     def width(self) -> int:
         """Of the keys and values of one token."""
-        attention = self.setting.model.attention
-        return self.keys * (attention.score_size + attention.value_size)
+        return self.keys * (self.score_size + self.value_size)
 
 
 def scores_step(setting: Setting, count: int, reach: Reach | None) -> Step:
@@ -76,8 +78,16 @@ def scores_step(setting: Setting, count: int, reach: Reach | None) -> Step:
             f"attention {implementation.attention!r} is not known: under [implementation] it is "
             f"one of {', '.join(_KINDS)}"
         )
-    is_spread = setting.model.attention.latent is not None or implementation.repeats_keys
-    heads = _Heads(setting, count, count if is_spread else setting.key_heads)
+    attention = setting.model.attention
+    is_spread = attention.latent is not None or implementation.repeats_keys
+    keys = count if is_spread else setting.key_heads
+    heads = _Heads(setting, count, keys, attention.score_size, attention.value_size)
+    if attention.indexer is not None and implementation.attention != "plain":
+        picked = attention.indexer.reach
+        if setting.picks_latents:
+            heads, reach = _of_latents(heads), picked
+        if setting.plan.context > 1:
+            return _gathered(heads, reach)
     if implementation.attention == "plain":
         return _plain(heads)
     if setting.plan.context == 1:
@@ -88,6 +98,15 @@ def scores_step(setting: Setting, count: int, reach: Reach | None) -> Step:
     if setting.plan.context_exchange is ContextExchange.RING and is_whole:
         return _ring(heads)
     return _gathered(heads, reach if not is_whole else None)
+
+
+def _of_latents(heads: _Heads) -> _Heads:
+    """The same queries in the latents' space, whose latents all heads share."""
+    latent = heads.setting.model.attention.latent
+    if latent is None:
+        return heads
+    size = latent.rank + latent.rotary_size
+    return replace(heads, keys=1, score_size=size, value_size=latent.rank, is_picked=True)
 
 
 def _pieces(setting: Setting, reach: Reach | None) -> tuple[_Piece, ...]:
@@ -134,9 +153,9 @@ def _quantised(heads: _Heads) -> tuple[tuple[Operator, ...], tuple[Operator, ...
     setting = heads.setting
     if heads.multiplied == heads.dtype:
         return (), ()
-    attention, tokens = setting.model.attention, setting.tokens
-    results = heads.count * attention.value_size
-    given = heads.count * attention.score_size + heads.width
+    tokens = setting.tokens
+    results = heads.count * heads.value_size
+    given = heads.count * heads.score_size + heads.width
     forward, backward = (
         operator(
             f"{what} in {heads.multiplied}", cast((tokens, width), heads.dtype, heads.multiplied)
@@ -154,11 +173,11 @@ def _calls(heads: _Heads, piece: _Piece) -> tuple[OperatorCall, OperatorCall]:
     """
     if piece.is_causal and piece.queries != piece.keys:
         return _aligned_at_the_end(heads, piece)
-    if heads.setting.plan.implementation.attention == "cudnn":
+    if heads.setting.plan.implementation.attention == "cudnn" and not heads.is_picked:
         return _by_cudnn(heads, piece)
     query, key, value, out = _tensors(heads, piece, is_heads_second=False)
     statistics = array((piece.batch, heads.count, piece.queries), _WIDE)
-    name, no = "aten::_flash_attention", None
+    name, no = PICKED_ATTENTION if heads.is_picked else "aten::_flash_attention", None
     said = (no, no, str(piece.queries), str(piece.keys), "0.", str(piece.is_causal), "False")
     return (
         call(f"{name}_forward", query, key, value, *said),
@@ -193,8 +212,7 @@ def _tensors(
     heads: _Heads, piece: _Piece, *, is_heads_second: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, values and the result."""
-    attention, dtype = heads.setting.model.attention, heads.multiplied
-    scores, values = attention.score_size, attention.value_size
+    dtype, scores, values = heads.multiplied, heads.score_size, heads.value_size
 
     def one(count: int, length: int, size: int) -> Tensor:
         middle = (count, length) if is_heads_second else (length, count)
@@ -239,10 +257,10 @@ def _gathered(heads: _Heads, reach: Reach | None) -> Step:
 
 def _by_heads(heads: _Heads, reach: Reach | None) -> Step:
     """Each rank attends with some of the heads over whole sequences; few keys are copied."""
-    attention, ranks = heads.setting.model.attention, heads.setting.plan.context
+    ranks = heads.setting.plan.context
     keys = max(heads.keys, ranks)
-    given = heads.count * attention.score_size + replace(heads, keys=keys).width
-    results = heads.count * attention.value_size
+    given = heads.count * heads.score_size + replace(heads, keys=keys).width
+    results = heads.count * heads.value_size
     own = replace(heads, count=heads.count // ranks, keys=keys // ranks)
     step = _step(own, _pieces(heads.setting, reach))
     around = heads_for_tokens(heads.setting.plan, given, results)
@@ -290,8 +308,7 @@ class _Row(list[Item]):
 
 def _ring_forward(heads: _Heads, calls: list[OperatorCall]) -> Items:
     setting = heads.setting
-    attention = setting.model.attention
-    shape = (setting.tokens, heads.count * attention.value_size)
+    shape = (setting.tokens, heads.count * heads.value_size)
     keys, _ = passed_on(setting.plan, heads.width)
     merged = operator("sum of rounds", fused(shape, heads.dtype, reads=2))
     row = _Row()
@@ -347,19 +364,19 @@ def _plain(heads: _Heads) -> Step:
             "implementation.attention 'flash', or cp 1"
         )
     batch, length = plan.micro_batch * heads.count, plan.sequence
-    queries = array((batch, length, attention.score_size), dtype)
-    turned = array((batch, attention.score_size, length), dtype)
+    queries = array((batch, length, heads.score_size), dtype)
+    turned = array((batch, heads.score_size, length), dtype)
     shape = (batch, length, length)
     scores = array(shape, dtype)
-    values = array((batch, length, attention.value_size), dtype)
-    turned_values = array((batch, attention.value_size, length), dtype)
+    values = array((batch, length, heads.value_size), dtype)
+    turned_values = array((batch, heads.value_size, length), dtype)
     is_causal = setting.model.patches is None
     name = "ScaledUpperTriangMaskedSoftmax" if is_causal else "ScaledSoftmax"
     masked = softmax(name, shape, dtype)
     gradient = softmax("aten::_softmax_backward_data", shape, dtype, reads=2)
     # Results of heads are brought side by side, token by token; their gradients back.
-    rows = (plan.micro_batch * length * heads.count, attention.value_size)
-    moved = gathered_copy(rows, dtype, row_stride=heads.count * attention.value_size)
+    rows = (plan.micro_batch * length * heads.count, heads.value_size)
+    moved = gathered_copy(rows, dtype, row_stride=heads.count * heads.value_size)
     cap = soft_cap_step(setting, "scores", shape) if attention.has_soft_cap else Step()
     return Step(
         (

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from foretrace.base import WorkloadError
 from foretrace.workload.blocks.signatures import num_bytes
+from foretrace.workload.models.flops import Convention, mean_keys
 from foretrace.workload.models.transformer import StateSpace, Transformer
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
@@ -117,6 +118,23 @@ class Setting:
     def heads(self) -> int:
         """Heads of queries on this rank."""
         return self.share(self.model.attention.num_heads, "heads")
+
+    @cached_property
+    def picks_latents(self) -> bool:
+        """Whether attention to picked latents multiplies less than that to all keys, masked.
+
+        Source:
+            DeepSeek-AI, "DeepSeek-V3.2", arXiv:2512.02556, section 2.1: one latent is for all
+            heads, and short prompts are masked in its place.
+        """
+        attention, length = self.model.attention, self.plan.sequence
+        indexer, latent = attention.indexer, attention.latent
+        if indexer is None or latent is None or self.plan.implementation.attention == "plain":
+            return False
+        few = mean_keys(length, indexer.reach, Convention.CAUSAL)
+        many = mean_keys(length, None, Convention.CAUSAL)
+        shared = 2 * latent.rank + latent.rotary_size
+        return few * shared < many * (attention.score_size + attention.value_size)
 
     @cached_property
     def own_states(self) -> StateSpace:

@@ -17,6 +17,10 @@ QUANTISED = "aten::_quantize_both"
 # And one that reads each row of a matrix, finds its largest number, and writes it in a narrow
 # format with a scale of its own.
 QUANTISED_ROWS = "aten::_quantize_rows"
+# Products of scans of states, and attention to what an indexer scores or picks: libraries have
+# kernels of their own for them.
+STATE_PRODUCT = "aten::_state_product"
+PICKED_ATTENTION = "aten::_picked_attention"
 
 
 class OperatorCall(NamedTuple):

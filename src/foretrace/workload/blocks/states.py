@@ -1,8 +1,9 @@
-"""State spaces of one layer: projections, a convolution, and the scan of states chunk by chunk.
+"""States of one layer: projections, a convolution, and the scan of states chunk by chunk.
 
-Ranks of TENSOR divide heads and groups of them; ranks of CONTEXT take some heads of all tokens for
-the convolution and the scan, and give their results back. Kernels that do a product and something
-beside it are that product here.
+Of lightning attention the scan is the same without a convolution or steps; that by the delta rule
+is `delta_rule`'s. Ranks of TENSOR divide heads and groups of them; ranks of CONTEXT take some heads
+of all tokens for the convolution and the scan, and give their results back. Kernels that do a
+product and something beside it are that product here.
 
 Source:
     Dao and Gu, "Transformers are SSMs", arXiv:2405.21060, section 6; state-spaces/mamba,
@@ -16,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from foretrace.workload.blocks.block import Operator
-from foretrace.workload.blocks.calls import batched_product, cast, fused, norm_backward
-from foretrace.workload.blocks.linear import Weight, columns, placed, rows_divided
+from foretrace.workload.blocks.calls import cast, fused, norm_backward, state_product
+from foretrace.workload.blocks.delta_rule import DeltaScan
+from foretrace.workload.blocks.linear import Weight, columns, placed, plain, rows_divided
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
@@ -40,8 +42,14 @@ def state_steps(setting: Setting, states: StateSpace, *, is_last: bool) -> list[
     own, hidden = setting.own_states, setting.model.hidden
     first = Weight("state projection", hidden, own.projected, states.has_bias)
     output = Weight("state output", own.inner, hidden, states.has_bias)
+    ups = [
+        plain(setting, (Weight(label, own.gate_rank, wide),), setting.tokens, setting.multiplied)
+        for label, wide in (("state decays", own.num_decays), ("state gates", own.inner))
+        if own.gate_rank
+    ]
     return [
         columns(setting, (first,)),
+        *ups,
         _scan_step(setting, own),
         _gate_step(setting, own),
         rows_divided(setting, output, is_last=is_last),
@@ -83,17 +91,34 @@ class _Scan:
     def product(self, label: str, rows: int, columns: int, inner: int) -> Operator:
         """One product for each group of heads in each chunk."""
         count = self.num_chunks * self.states.num_groups
-        return operator(label, batched_product(count, (rows, columns, inner), self.dtype))
+        return operator(label, state_product(count, (rows, columns, inner), self.dtype))
+
+    def inputs(self) -> Items:
+        """What scans read of what was projected; its activation, where nothing is convolved."""
+        states = self.states
+        convolved = fused((self.tokens, states.convolved), self.dtype, reads=1)
+        found = (operator("convolution before states", convolved),)
+        if not states.num_decays:
+            return found
+        steps = fused((self.tokens, states.num_decays), _WIDE, reads=1, writes=2)
+        return (*found, operator("steps of heads, summed up", steps))
+
+    def input_gradients(self) -> Items:
+        """Gradients of the same."""
+        states = self.states
+        convolved = fused((self.tokens, states.convolved), self.dtype, reads=2)
+        found = (operator("convolution before states, gradient", convolved),)
+        if not states.num_decays:
+            return found
+        steps = fused((self.tokens, states.num_decays), _WIDE, reads=3)
+        return (operator("gradients of steps", steps), *found)
 
     def made_again(self) -> Items:
         """What the backward pass makes once more."""
         states, wide = self.states, self.length
         heads = states.inner // states.num_groups
-        convolved = fused((self.tokens, states.convolved), self.dtype, reads=1)
-        steps = fused((self.tokens, states.num_heads), _WIDE, reads=1, writes=2)
         return (
-            operator("convolution before states", convolved),
-            operator("steps of heads, summed up", steps),
+            *self.inputs(),
             self.product("states of chunks", states.state_size, heads, wide),
             operator("states passed on", cast((self.num_states,), _WIDE, self.dtype)),
             self.product("scores within chunks", wide, max(wide // 2, 1), states.state_size),
@@ -110,8 +135,7 @@ class _Scan:
         """All kernels: the scores' own gradient is multiplied out twice, once for the decays."""
         states, wide, half = self.states, self.length, max(self.length // 2, 1)
         heads, size = states.inner // states.num_groups, states.state_size
-        steps = fused((self.tokens, states.num_heads), _WIDE, reads=3)
-        convolved = fused((self.tokens, states.convolved), self.dtype, reads=2)
+        of_decays = (self.product("gradients of decays", wide, half, heads),)
         return (
             *self.made_again(),
             self.product("gradients of states", size, heads, wide),
@@ -125,10 +149,21 @@ class _Scan:
             self.product("gradients of scores", wide, half, heads),
             self.product("gradients of scores to what enters", wide, size, half),
             self.product("gradients of scores to what reads", wide, size, half),
-            self.product("gradients of decays", wide, half, heads),
-            operator("gradients of steps", steps),
-            operator("convolution before states, gradient", convolved),
+            *(of_decays if states.num_decays else ()),
+            *self.input_gradients(),
         )
+
+
+def scan_step(setting: Setting, share: StateSpace) -> Step:
+    """Convolution and scan of whole sequences of some heads."""
+    scan = _Scan(setting, share)
+    if not share.rule.is_delta:
+        return Step(scan.forward(), scan.backward())
+    delta = DeltaScan(setting, share)
+    return Step(
+        (*scan.inputs(), *delta.forward()),
+        (*scan.inputs(), *delta.backward(), *scan.input_gradients()),
+    )
 
 
 def _scan_step(setting: Setting, own: StateSpace) -> Step:
@@ -138,15 +173,15 @@ def _scan_step(setting: Setting, own: StateSpace) -> Step:
     share = replace(
         own, num_heads=own.num_heads // ranks, num_groups=max(own.num_groups // ranks, 1)
     )
-    scan = _Scan(setting, share)
+    step = scan_step(setting, share)
     if ranks == 1:
-        return Step(scan.forward(), scan.backward())
+        return step
     copies = max(ranks // own.num_groups, 1)
     given = replace(own, num_groups=own.num_groups * copies).projected
     around = heads_for_tokens(setting.plan, given, (1 + own.has_norm) * own.inner)
     return Step(
-        placed({Turn.FORWARD: scan.forward()}, around),
-        placed({Turn.INPUT_GRADIENT: scan.backward()}, around),
+        placed({Turn.FORWARD: step.forward}, around),
+        placed({Turn.INPUT_GRADIENT: step.backward}, around),
     )
 
 
@@ -158,7 +193,7 @@ def _gate_step(setting: Setting, own: StateSpace) -> Step:
         forward = operator("states by their gates", fused(shape, dtype, reads=2))
         gradient = fused(shape, dtype, reads=3, writes=2)
         return Step((forward,), (operator("states by their gates, gradient", gradient),))
-    rows, width = setting.tokens * own.num_groups, own.inner // own.num_groups
+    rows, width = setting.tokens * own.num_norms, own.inner // own.num_norms
     data = array((rows, width), dtype)
     normed = call(_NORM, data, f"[{width}]", data, array((width,), dtype))
     gradient = norm_backward(f"{_NORM}_backward", rows, width, dtype, num_parameters=1)

@@ -15,14 +15,14 @@ from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.calls import cast, fused
-from foretrace.workload.blocks.signatures import OperatorCall
+from foretrace.workload.blocks.signatures import STATE_PRODUCT, OperatorCall
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.plan.plan import Plan, Sharding
 
 Items = tuple[Item, ...]
 
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm", STATE_PRODUCT)
 
 
 @dataclass(frozen=True)

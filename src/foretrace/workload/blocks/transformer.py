@@ -41,6 +41,8 @@ from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.parameters import (
     feed_forward_extras,
     feed_forward_weights,
+    indexer_extras,
+    indexer_weights,
     norm_parameters,
     output_parameters,
     query_key_scales,
@@ -261,7 +263,13 @@ def _notes(setting: Setting) -> tuple[str, ...]:
     if model.states is not None:
         found.append(
             "scans of states are costed as batched products and movements: no kernel of theirs "
-            "was measured"
+            "was measured, and half to twice their time is in the interval"
+        )
+    if model.attention.indexer is not None:
+        found.append(
+            "an indexer's scores are costed as attention of half its head size, and attention to "
+            "what it picks as that to so many latents or to all tokens, whichever multiplies less: "
+            "no kernel of theirs was measured"
         )
     if plan.token_shares is not None:
         found.append("experts have the load of the most loaded rank on all ranks")
@@ -288,7 +296,8 @@ def _attention(setting: Setting) -> int:
     attention, hidden = setting.model.attention, setting.model.hidden
     heads = setting.heads
     found = hidden if attention.has_output_bias else 0
-    found += heads * attention.value_size * hidden
+    found += heads * attention.value_size * hidden * (1 + attention.has_output_gate)
+    found += indexer_weights(attention, hidden) + indexer_extras(attention)
     if attention.has_query_key_norm:
         found += query_key_scales(attention)
     if attention.has_sinks:

@@ -70,6 +70,7 @@ def _seldom(model: Transformer) -> dict[str, object]:
         "attention.rotary_size": (attention.rotary_size, attention.rotary_size > 0),
         "attention.soft_cap": (attention.has_soft_cap, attention.has_soft_cap),
         "attention.scaled_rotary": (attention.scales_rotary, attention.scales_rotary),
+        "attention.output_gate": (attention.has_output_gate, attention.has_output_gate),
         "feed_forward.clamped": (model.feed_forward.is_clamped, model.feed_forward.is_clamped),
     }
     found: dict[str, object] = {key: value for key, (value, is_said) in said.items() if is_said}
@@ -79,6 +80,10 @@ def _seldom(model: Transformer) -> dict[str, object]:
         "experts": None if model.experts is None else model.experts.layers,
     }
     found |= {f"{name}.layers": list(some) for name, some in layers_with.items() if some}
+    if (indexer := attention.indexer) is not None:
+        found["attention.index_heads"] = indexer.num_heads
+        found["attention.index_size"] = indexer.head_size
+        found["attention.index_chosen"] = indexer.num_chosen
     return found
 
 

@@ -21,7 +21,7 @@ from foretrace.answer import Plain
 from foretrace.workload.footprint.sizes import KeptSizes, format_bytes
 from foretrace.workload.footprint.software import Software
 from foretrace.workload.models.flops import RecomputeModule
-from foretrace.workload.models.transformer import Experts, Layer, Norm
+from foretrace.workload.models.transformer import Experts, Indexer, Layer, Norm
 from foretrace.workload.plan.plan import ContextExchange
 
 _FP32 = 4
@@ -141,6 +141,15 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
     value = sizes.tokens * kv_heads * attention.value_size
     output = sizes.tokens * heads * attention.value_size
     number = sizes.activation
+    if attention.indexer is not None:
+        yield from _indexer(attention.indexer, sizes)
+    if sizes.rank.picks_latents and attention.latent is not None:
+        # Queries and results in the latents' space, whose values are part of the keys.
+        wide = attention.latent.rank + attention.latent.rotary_size
+        query, key, value = sizes.tokens * heads * wide, sizes.tokens * wide, 0
+        yield Kept(
+            "attention in latents", round(sizes.tokens * heads * attention.latent.rank * number)
+        )
     # Their norms are one kernel with the products, and so done again with them.
     up = _LATENT if attention.latent is not None else frozenset[RecomputeModule]()
     if attention.latent is not None:
@@ -157,7 +166,7 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
     yield Kept("keys", round(key * number), modules=up)
     yield Kept("values", round(value * number), modules=up)
     if sizes.plan.implementation.attention == "flash":
-        is_apart = sizes.is_quantized
+        is_apart = sizes.is_quantized or attention.has_output_gate
         use = Use.OTHER if is_apart else Use.PRODUCT_INPUT
         yield Kept("attention", round(output * number), use)
         yield Kept("log of sums of scores", sizes.tokens * heads * _FP32, Use.SCORES, _SCORES)
@@ -168,23 +177,47 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
         # Attention keeps its result for all tokens and some heads; the projection, for all
         # heads and some tokens. Source: TransformerEngine >= 2.8, context_parallel.py.
         yield Kept("attention before its exchange", round(output * number))
+    if attention.has_output_gate:
+        yield Kept("gates of attention", round(output * number))
     if is_apart:
         read = round(output * sizes.product_input)
         yield Kept("input of the projection", read, Use.PRODUCT_INPUT)
 
 
+def _indexer(indexer: Indexer, sizes: KeptSizes) -> Iterator[Kept]:
+    """What an indexer's own loss is about; its scores are made piece by piece."""
+    numbers = indexer.num_heads * (indexer.head_size + 1) + indexer.head_size
+    yield Kept("indexer's queries and keys", round(sizes.tokens * numbers * sizes.activation))
+    picked = min(indexer.num_chosen, sizes.plan.sequence)
+    yield Kept("picked tokens", sizes.tokens * picked * _FP32)
+
+
 def _states(sizes: KeptSizes) -> Iterator[Kept]:
     """What the scan is made from, and what comes of it: the rest is made again.
 
+    By the delta rule also its operands, and the inverses of triangles.
+
     Source:
         state-spaces/mamba, mamba_ssm/ops/triton/ssd_combined.py,
-        `MambaSplitConv1dScanCombinedFn.forward`.
+        `MambaSplitConv1dScanCombinedFn.forward`; fla-org/flash-linear-attention,
+        fla/ops/gated_delta_rule/chunk.py, `ChunkGatedDeltaRuleFunction.forward`.
     """
     own = sizes.rank.own_states
     yield Kept("projected states", round(sizes.tokens * own.projected * sizes.activation))
+    if own.gate_rank:
+        gates = own.num_decays + own.inner
+        yield Kept("decays and gates", round(sizes.tokens * gates * sizes.activation))
+    if own.rule.is_delta:
+        length = min(own.chunk, sizes.plan.sequence)
+        numbers = own.convolved + own.num_heads * length
+        yield Kept(
+            "queries, keys, values, inverses", round(sizes.tokens * numbers * sizes.activation)
+        )
+        wide = own.num_decays + own.num_heads + 2 * own.num_groups
+        yield Kept("decays, strengths, lengths", sizes.tokens * wide * _FP32)
     yield Kept("scanned states", round(sizes.tokens * own.inner * sizes.activation))
     if own.has_norm:
-        yield Kept("statistics of states", sizes.tokens * own.num_groups * _FP32)
+        yield Kept("statistics of states", sizes.tokens * own.num_norms * _FP32)
     read = round(sizes.tokens * own.inner * sizes.product_input)
     yield Kept("input of the states' projection", read, Use.PRODUCT_INPUT)
 
@@ -193,7 +226,9 @@ def scan_bytes(sizes: KeptSizes) -> int:
     """What a backward scan makes beside what is kept.
 
     The convolution's result and both gradients of it; states in fp32 and as products take them,
-    and their gradients; scores in fp32, and theirs; and the gradient of what was projected.
+    and their gradients; scores in fp32, and theirs; and the gradient of what was projected. By the
+    delta rule states and their gradients as products take them, what is read and written of them
+    and the gradients of that, and gradients of triangles and decays in fp32.
     """
     own, plan = sizes.rank.own_states, sizes.plan
     tokens, ranks = plan.micro_batch * plan.sequence, plan.context
@@ -201,6 +236,12 @@ def scan_bytes(sizes: KeptSizes) -> int:
     chunks = plan.micro_batch * -(-plan.sequence // length)
     states = chunks * own.inner * own.state_size // ranks
     scores = chunks * own.num_groups * length * length // ranks
+    if own.rule.is_delta:
+        of_heads = own.num_heads * own.state_size
+        numbers = sizes.tokens * own.projected
+        numbers += tokens * (own.convolved + 4 * of_heads + 3 * own.inner) // ranks + 2 * states
+        wide = tokens * (own.num_heads * length + 2 * own.num_decays) // ranks
+        return round(numbers * sizes.activation) + wide * _FP32
     numbers = sizes.tokens * (own.projected + own.inner) + tokens * 2 * own.convolved // ranks
     wide = 2 * states + 2 * scores
     return round((numbers + 2 * states) * sizes.activation) + wide * _FP32

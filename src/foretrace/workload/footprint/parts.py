@@ -182,6 +182,7 @@ def _products(sizes: KeptSizes, layer: Layer) -> list[tuple[str, int]]:
 def _attention_products(sizes: KeptSizes) -> list[tuple[str, int]]:
     attention = sizes.model.attention
     query = sizes.tokens * sizes.rank.heads * attention.score_size
+    query += sizes.tokens * sizes.rank.heads * attention.value_size * attention.has_output_gate
     key = sizes.tokens * sizes.rank.key_heads * attention.score_size
     value = sizes.tokens * sizes.rank.key_heads * attention.value_size
     if sizes.plan.implementation.fuses_projections:

@@ -242,12 +242,14 @@ def _mixer_shapes(model: Transformer, plan: Plan) -> set[tuple[int, int]]:
     if model.states is not None:
         own = Setting(model, plan).own_states
         found = {(own.projected, hidden), (hidden, own.inner)}
+        found |= {(wide, own.gate_rank) for wide in (own.num_decays, own.inner) if own.gate_rank}
         rest = replace(model, states=None)
         return found | (_mixer_shapes(rest, plan) if attention.num_heads else set())
     heads, latent = attention.num_heads, attention.latent
     output = (hidden, heads * attention.value_size // plan.tensor)
     if latent is None:
         rows = (heads + 2 * attention.num_kv_heads) * attention.head_size // plan.tensor
+        rows += heads * attention.value_size * attention.has_output_gate // plan.tensor
         return {(rows, hidden), output}
     queries = heads * attention.score_size // plan.tensor
     values = heads * (attention.head_size + attention.value_size) // plan.tensor
@@ -257,6 +259,12 @@ def _mixer_shapes(model: Transformer, plan: Plan) -> set[tuple[int, int]]:
         if latent.query_rank
         else {(queries, hidden)}
     )
+    if (indexer := attention.indexer) is not None:
+        query |= {
+            (indexer.num_heads * indexer.head_size, latent.query_rank),
+            (indexer.head_size, hidden),
+            (indexer.num_heads, hidden),
+        }
     return query | {
         (latent.rank + latent.rotary_size, hidden),
         (values, latent.rank),

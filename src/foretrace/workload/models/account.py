@@ -17,6 +17,8 @@ from foretrace.workload.models.transformer import Transformer
 _LONGEST_USUAL = 8192
 _NO_CONTEXT = 2048  # of GPT-3, where a model says nothing
 _WEIGHT_FORMATS = ("fp32", "bf16", "fp8")
+# Of an indexer's keys: a scale in fp32 for so many numbers.
+_SCALE_BYTES, _SCALED_AT_ONCE = 4, 128
 
 
 @dataclass(frozen=True)
@@ -221,23 +223,43 @@ def cache_bytes(model: Transformer, num_tokens: int, number_format: str = "bf16"
         for layer in model.layers
         if layer.has_attention
     )
-    numbers = kept * _numbers_per_token(model) + _numbers_of_states(model)
-    return numbers * known_format(number_format).num_bytes
+    return kept * _bytes_per_token(model, number_format) + state_bytes(model, number_format)
 
 
 def cache_bytes_per_token(model: Transformer, number_format: str = "bf16") -> float:
     """Bytes that one more token adds while it is within every layer's reach."""
     layers = sum(layer.has_attention for layer in model.layers)
-    return layers * _numbers_per_token(model) * known_format(number_format).num_bytes
+    return layers * _bytes_per_token(model, number_format)
 
 
-def _numbers_of_states(model: Transformer) -> int:
-    """Numbers that all layers keep of a sequence, however long: states, and tokens to convolve."""
+def state_bytes(model: Transformer, number_format: str = "bf16") -> float:
+    """Bytes that all layers keep of a sequence, however long: states, and tokens to convolve.
+
+    Source:
+        vllm-project/vllm 0.19, vllm/model_executor/layers/mamba/mamba_utils.py: states may have a
+        format of their own, tokens have the model's.
+    """
     states = model.states
     if states is None:
-        return 0
-    one = states.inner * states.state_size + (states.convolution - 1) * states.convolved
+        return 0.0
+    tokens = max(states.convolution - 1, 0) * states.convolved
+    kept = states.inner * states.state_size * known_format(states.kept or number_format).num_bytes
+    one = kept + tokens * known_format(number_format).num_bytes
     return one * sum(layer.has_states for layer in model.layers)
+
+
+def _bytes_per_token(model: Transformer, number_format: str) -> float:
+    """Bytes that one layer keeps of one token; an indexer's key has eight bits whatever else has.
+
+    Source:
+        vllm-project/vllm 0.19, vllm/model_executor/models/deepseek_v2.py,
+        `DeepseekV32IndexerCache`: fp8, and a scale in fp32 for 128 numbers.
+    """
+    found = _numbers_per_token(model) * known_format(number_format).num_bytes
+    indexer = model.attention.indexer
+    if indexer is None:
+        return found
+    return found + indexer.head_size + _SCALE_BYTES * -(-indexer.head_size // _SCALED_AT_ONCE)
 
 
 def _numbers_per_token(model: Transformer) -> int:

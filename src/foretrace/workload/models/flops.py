@@ -27,6 +27,7 @@ from foretrace.workload.models.parameters import (
     Model,
     attention_weights,
     feed_forward_weights,
+    indexer_weights,
     parameters,
     pooling_weights,
     router_weights,
@@ -39,6 +40,7 @@ from foretrace.workload.models.parts import (
     EMBEDDING,
     EXPERTS,
     FEED_FORWARD,
+    INDEXER,
     OUTPUT,
     POSITIONS,
     PREDICTION,
@@ -203,10 +205,14 @@ def flops(
 def with_adapters(whole: Flops, weights: int) -> Flops:
     """Where so many weights of low-rank adapters are trained in the place of the model's own.
 
-    Gradients of frozen weights are left out; scores and scans have no weights.
+    Gradients of frozen weights are left out; scores and scans have no weights, and an indexer is
+    trained by gradients of its own.
     """
+    halved = {part.part: _BACKWARD for part in whole.parts if part.part not in {SCORES, SCANS}}
     parts = tuple(
-        part if part.part in {SCORES, SCANS} else replace(part, backward=part.backward / _BACKWARD)
+        replace(part, backward=part.backward / halved.get(part.part, 1))
+        if part.part != INDEXER  # nothing goes through what it picks
+        else replace(part, backward=0.0)
         for part in whole.parts
     )
     own = 2.0 * weights
@@ -241,21 +247,51 @@ class _Counting:
     def scores(self, model: Transformer, reach: Reach | None) -> float:
         attention = model.attention
         per_key = 2 * attention.num_heads * (attention.score_size + attention.value_size)
+        if attention.indexer is not None:
+            reach = attention.indexer.reach
         # An encoder masks nothing.
         convention = self.convention if model.patches is None else Convention.FULL
         return per_key * mean_keys(self.sequence, reach, convention)
+
+    def indexing(self, model: Transformer, reach: Reach | None = None) -> float:
+        """Scores by which tokens are picked: of all that came before, or of those within reach."""
+        indexer = model.attention.indexer
+        if indexer is None:
+            return 0.0
+        per_key = 2 * indexer.num_heads * indexer.head_size
+        return per_key * mean_keys(self.sequence, reach, self.convention)
+
+    def indexer_backward(self, model: Transformer) -> float:
+        """What trains an indexer, of one layer: what it reads has no gradient from it.
+
+        Source:
+            DeepSeek-AI, "DeepSeek-V3.2", arXiv:2512.02556, section 2.1.1, sparse training: its
+            input is detached, and its loss is over the tokens that it picked.
+        """
+        attention = model.attention
+        if attention.indexer is None:
+            return 0.0
+        weights = 2.0 * indexer_weights(attention, model.hidden)
+        return weights + _BACKWARD * self.indexing(model, attention.indexer.reach)
 
 
 def scan_flops(states: StateSpace, sequence: int, convention: Convention) -> float:
     """Of one token: products in its chunk, of which a causal mask leaves half, and with states.
 
-    Megatron-LM counts 7 x inner x state size in their place (`mamba_layer_flops`).
+    Megatron-LM counts 7 x inner x state size in the place of Mamba-2's (`mamba_layer_flops`). By
+    the delta rule keys meet keys and queries, their triangle's inverse meets keys and values, and
+    scores meet what is written; states are read by keys and by queries, and written once. The
+    inverse itself, C^3 / 3 of a chunk of C tokens against C^2 (3 N + 2 P), is not counted.
 
     Source:
         Dao and Gu, arXiv:2405.21060, section 6: within a chunk BMM(Q, Q, N) by group and
-        BMM(Q, P, Q) by head; to states and from them BMM(N, P, Q) and BMM(Q, P, N).
+        BMM(Q, P, Q) by head; to states and from them BMM(N, P, Q) and BMM(Q, P, N). Yang et al.,
+        arXiv:2406.06484, section 3.2 (the UT transform), and arXiv:2412.06464, section 3.3.
     """
     keys = mean_keys(min(states.chunk, sequence), None, convention)
+    if states.rule.is_delta:
+        numbers = states.num_heads * states.state_size
+        return 2 * keys * (3 * numbers + 2 * states.inner) + 6 * states.inner * states.state_size
     within = states.num_groups * states.state_size + states.inner
     return 2 * keys * within + 4 * states.inner * states.state_size
 
@@ -276,10 +312,14 @@ def _by_parameters(model: Transformer | TotalsOnly, convention: Convention) -> F
 
 def _of_transformer(model: Transformer, counting: _Counting, recompute: Recompute) -> Flops:
     forward: dict[str, float] = {}
+    trained: dict[str, float] = {}  # backward, where it is not twice the forward pass
+    indexed = counting.indexer_backward(model)
     for layer, count in Counter(layer.kind for layer in model.layers).items():
         one = _layer(model, layer, counting)
         for part, value in one.items():
             forward[part] = forward.get(part, 0.0) + count * value
+        if INDEXER in one:
+            trained[INDEXER] = trained.get(INDEXER, 0.0) + count * indexed
     again = dict(forward) if recompute is Recompute.FULL else {}
     if recompute is Recompute.SELECTIVE:
         again = {SCORES: forward.get(SCORES, 0.0)}
@@ -287,17 +327,26 @@ def _of_transformer(model: Transformer, counting: _Counting, recompute: Recomput
     if model.patches is not None:
         output, forward[EMBEDDING] = _of_patches(model, model.patches)
     if model.num_prediction_modules:
-        module = sum(_layer(model, model.layers[-1], counting).values())
+        last = _layer(model, model.layers[-1], counting)
+        module = sum(last.values())
         module += 4 * model.hidden * model.hidden
         again_module = module if recompute is Recompute.FULL else 0.0
         again[PREDICTION] = model.num_prediction_modules * again_module
         forward[PREDICTION] = model.num_prediction_modules * (
             module + (output if counting.has_output else 0)
         )
+        if INDEXER in last:
+            other = model.num_prediction_modules * (indexed - _BACKWARD * last[INDEXER])
+            trained[PREDICTION] = _BACKWARD * forward[PREDICTION] + other
     if counting.has_output:
         forward[OUTPUT] = output
     parts = tuple(
-        FlopsOfPart(part, float(value), float(_BACKWARD * value), float(again.get(part, 0.0)))
+        FlopsOfPart(
+            part,
+            float(value),
+            float(trained.get(part, _BACKWARD * value)),
+            float(again.get(part, 0.0)),
+        )
         for part, value in forward.items()
         if value
     )
@@ -322,6 +371,9 @@ def _layer(model: Transformer, layer: Layer, counting: _Counting) -> dict[str, f
     if layer.has_attention:
         found[ATTENTION] = 2.0 * attention_weights(model.attention, hidden)
         found[SCORES] = counting.scores(model, layer.reach)
+        if model.attention.indexer is not None:
+            found[INDEXER] = 2.0 * indexer_weights(model.attention, hidden)
+            found[INDEXER] += counting.indexing(model)
     if layer.has_states and model.states is not None:
         found[STATES] = 2.0 * state_weights(model.states, hidden)
         found[SCANS] = scan_flops(model.states, counting.sequence, counting.convention)

@@ -15,6 +15,7 @@ from foretrace.base import Document, WorkloadError
 from foretrace.workload.models.files import MODELS
 from foretrace.workload.models.hugging_face_config import HuggingFaceConfig, Reader
 from foretrace.workload.models.hugging_face_families import FAMILIES
+from foretrace.workload.models.hugging_face_linear import LINEAR_FAMILIES
 from foretrace.workload.models.hugging_face_others import (
     ENCODER_FAMILIES,
     OLDER_FAMILIES,
@@ -107,25 +108,21 @@ def _shaped(values: Mapping[str, object], path: Path) -> Transformer:
 
 _TABLES: dict[str, Reader] = {
     **FAMILIES,
+    **LINEAR_FAMILIES,
     **OLDER_FAMILIES,
     **STATE_FAMILIES,
     **ENCODER_FAMILIES,
 }
 
 _SCAN = "it is the scan of Mamba-1 or another, which is not costed; Mamba-2 is"
-_DELTA = "it is linear attention by the delta rule, which is not costed"
 _SHARED = "layers that share one set of weights cannot be described"
 # Types that are known and unlike a `Transformer`: the field that says so, and why.
 _UNLIKE: dict[str, tuple[str, str]] = {
-    "deepseek_v32": ("index_topk", "attention to the keys that an indexer picks is not costed"),
     "falcon_mamba": ("state_size", _SCAN),
     "jamba": ("mamba_d_state", _SCAN),
     "mamba": ("state_size", _SCAN),
     "olmo": ("layer_norm", "its norms have no parameters, which no norm here lacks"),
     "phi": ("input_layernorm", "attention and feed-forward part stand beside each other"),
-    "qwen3_5_moe_text": ("linear_num_value_heads", _DELTA),
-    "qwen3_5_text": ("linear_num_value_heads", _DELTA),
-    "qwen3_next": ("linear_num_value_heads", _DELTA),
     "zamba": ("attn_layer_period", _SHARED),
     "zamba2": ("hybrid_layer_ids", _SHARED),
 }

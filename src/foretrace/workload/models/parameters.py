@@ -19,6 +19,7 @@ from foretrace.workload.models.parts import (
     EMBEDDING,
     EXPERTS,
     FEED_FORWARD,
+    INDEXER,
     NORMS,
     OUTPUT,
     POSITIONS,
@@ -41,6 +42,7 @@ from foretrace.workload.models.transformer import (
     Patches,
     Pooling,
     Positions,
+    StateRule,
     StateSpace,
     Transformer,
 )
@@ -111,6 +113,9 @@ def layer_parameters(model: Transformer, layer: Layer) -> Parameters:
         attention = attention_weights(model.attention, hidden)
         attention += attention_extras(model.attention, hidden)
         parts.append(ModelPart(ATTENTION, attention, attention))
+    if layer.has_attention and model.attention.indexer is not None:
+        indexer = indexer_weights(model.attention, hidden) + indexer_extras(model.attention)
+        parts.append(ModelPart(INDEXER, indexer, indexer))
     if layer.has_states and model.states is not None:
         states = state_weights(model.states, hidden) + state_extras(model.states, hidden)
         parts.append(ModelPart(STATES, states, states))
@@ -243,7 +248,7 @@ def _of_recommender(model: Recommender) -> Counter[str]:
 def attention_weights(attention: ModelAttention, hidden: int) -> int:
     """Weights of the projections to queries, keys, values and back."""
     heads, latent = attention.num_heads, attention.latent
-    output = heads * attention.value_size * hidden
+    output = heads * attention.value_size * hidden * (1 + attention.has_output_gate)
     if latent is None:
         inputs = heads + 2 * attention.num_kv_heads
         return hidden * inputs * attention.head_size + output
@@ -269,18 +274,41 @@ def attention_extras(attention: ModelAttention, hidden: int) -> int:
     return found
 
 
+def indexer_weights(attention: ModelAttention, hidden: int) -> int:
+    """Weights of an indexer's queries, its key, and what weighs its heads; 0 without one."""
+    indexer, latent = attention.indexer, attention.latent
+    if indexer is None or latent is None:
+        return 0
+    queries = latent.query_rank * indexer.num_heads * indexer.head_size
+    return queries + hidden * (indexer.head_size + indexer.num_heads)
+
+
+def indexer_extras(attention: ModelAttention) -> int:
+    """Scales and biases of the norm of an indexer's keys."""
+    return 0 if attention.indexer is None else 2 * attention.indexer.head_size
+
+
 def state_weights(states: StateSpace, hidden: int) -> int:
-    """Weights of both projections and of the convolution."""
+    """Weights of all projections and of the convolution."""
     projections = hidden * (states.projected + states.inner)
-    return projections + states.convolution * states.convolved
+    gates = states.gate_rank * (states.inner + states.num_decays)
+    return projections + gates + states.convolution * states.convolved
 
 
 def state_extras(states: StateSpace, hidden: int) -> int:
-    """Biases, the scales of the norm, and of each head its decay, its step and its bypass."""
-    found = 3 * states.num_heads
+    """Biases, the scales of the norm, and what heads have of their own.
+
+    By the scan a decay, a step and a bypass; by the delta rule a decay and a step, by number of a
+    key if decays are.
+    """
+    heads = states.num_heads
+    found = {StateRule.SCAN: 3 * heads, StateRule.DECAY: 0}.get(
+        states.rule, heads + states.num_decays
+    )
     found += states.projected + hidden if states.has_bias else 0
     found += states.convolved if states.has_convolution_bias else 0
-    return found + (states.inner if states.has_norm else 0)
+    scales = states.head_size if states.rule.is_delta else states.inner
+    return found + (scales if states.has_norm else 0)
 
 
 def query_key_scales(attention: ModelAttention) -> int:

@@ -118,24 +118,49 @@ class Patches:
         return self.channels * self.size**2
 
 
+class StateRule(StrEnum):
+    """What a token does to the state that a head carries, and what is learned of it."""
+
+    # It decays by a step that the token says, and takes what enters: Mamba-2.
+    SCAN = "scan"
+    # It decays by a number that a head has for all tokens: lightning attention, MiniMax-01.
+    DECAY = "decay"
+    # It decays, and what it holds under the token's key is replaced: Gated DeltaNet.
+    DELTA = "delta"
+    # The same, with a decay of each number of a key: Kimi Delta Attention.
+    CHANNEL_DELTA = "channel-delta"
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether what the state holds under a key is replaced."""
+        return self in {StateRule.DELTA, StateRule.CHANNEL_DELTA}
+
+
 @dataclass(frozen=True)
 class StateSpace:
-    """Mamba-2: heads carry a state in place of keys and values, and work on it chunk by chunk.
+    """Heads carry a state in place of keys and values, and work on it chunk by chunk.
+
+    Of linear attention a head is one of values, a group the heads that share a key and a query.
 
     Source:
-        Dao and Gu, "Transformers are SSMs", arXiv:2405.21060.
+        Dao and Gu, "Transformers are SSMs", arXiv:2405.21060; Yang et al., "Gated Delta
+        Networks", arXiv:2412.06464; Kimi Team, "Kimi Linear", arXiv:2510.26692; MiniMax,
+        "MiniMax-01", arXiv:2501.08313.
     """
 
     num_heads: int
     head_size: int
     state_size: int  # numbers of the state for each of a head
     num_groups: int  # of heads that share what enters the state and what reads it
-    convolution: int  # tokens that the convolution before it sees
+    convolution: int  # tokens that the convolution before it sees; 0: there is none
     chunk: int  # tokens that are worked on at once
     has_bias: bool  # of the projections
     has_convolution_bias: bool
     has_norm: bool  # of what heads give, by its gate
     layers: tuple[int, ...] | None = None  # that have it; `None`: all
+    rule: StateRule = StateRule.SCAN
+    gate_rank: int = 0  # gates and decays are made of vectors so short; 0: in one go
+    kept: str = ""  # number format of states that serving keeps; "": as all else that it keeps
 
     @property
     def inner(self) -> int:
@@ -148,9 +173,40 @@ class StateSpace:
         return self.inner + 2 * self.num_groups * self.state_size
 
     @property
+    def num_decays(self) -> int:
+        """Numbers by which a token lets states decay."""
+        each = {StateRule.DECAY: 0, StateRule.CHANNEL_DELTA: self.state_size}
+        return self.num_heads * each.get(self.rule, 1)
+
+    @property
     def projected(self) -> int:
-        """Numbers of a token that the first projection makes: also gates, and a step for heads."""
-        return self.inner + self.convolved + self.num_heads
+        """Numbers of a token that the first projection makes: also gates, decays and strengths."""
+        gates = 2 * self.gate_rank or self.inner + self.num_decays
+        return self.convolved + gates + (self.num_heads if self.rule.is_delta else 0)
+
+    @property
+    def num_norms(self) -> int:
+        """Norms of what heads give of a token, if it is normed."""
+        of_rule = {StateRule.SCAN: self.num_groups, StateRule.DECAY: 1}
+        return of_rule.get(self.rule, self.num_heads)
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Small heads score all earlier tokens, and attention sees those with the highest sums.
+
+    Source:
+        DeepSeek-AI, "DeepSeek-V3.2", arXiv:2512.02556, section 2.1.
+    """
+
+    num_heads: int
+    head_size: int  # of its queries, and of its one key a token
+    num_chosen: int  # tokens that a query sees
+
+    @property
+    def reach(self) -> Reach:
+        """A window with as many keys as are chosen: the first tokens see all before them."""
+        return Reach(ReachKind.WINDOW, self.num_chosen, full_every=0)
 
 
 @dataclass(frozen=True)
@@ -170,6 +226,10 @@ class ModelAttention:
     has_soft_cap: bool = False  # scores go through a tangent: Gemma 2
     # What positions turn is longer by a factor too: YaRN's, arXiv:2309.00071, section 3.4.
     scales_rotary: bool = False
+    has_output_gate: bool = (
+        False  # what heads give is weighed by a product of the token: Qwen3-Next
+    )
+    indexer: Indexer | None = None  # only with latents, whose short query it reads
     layers: tuple[int, ...] | None = None  # that have it; `None`: all
 
     @property

@@ -9,6 +9,7 @@ from foretrace.workload.models.quantisation import QUANTISATIONS
 from foretrace.workload.models.transformer import (
     Experts,
     FeedForward,
+    Indexer,
     Latent,
     ModelAttention,
     Norm,
@@ -18,11 +19,13 @@ from foretrace.workload.models.transformer import (
     Positions,
     Reach,
     ReachKind,
+    StateRule,
     StateSpace,
     Transformer,
 )
 
 _ALL = "all"
+_KEPT_STATES = ("bf16", "fp16", "fp32")
 MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
 
 _LAYERS = EntryField("layers", EntryKind.COUNTS, "layers that have it, from 0", low=0)
@@ -74,6 +77,10 @@ ATTENTION_FIELDS = (
     ),
     EntryField("scaled_rotary", EntryKind.FLAG, "what positions turn is longer by a factor too"),
     EntryField("value_size", EntryKind.COUNT, "latent attention: numbers of a head's value"),
+    EntryField("output_gate", EntryKind.FLAG, "a product of the token weighs what heads give"),
+    EntryField("index_heads", EntryKind.COUNT, "an indexer picks what is seen: its heads"),
+    EntryField("index_size", EntryKind.COUNT, "numbers of a head of the indexer"),
+    EntryField("index_chosen", EntryKind.COUNT, "tokens that an indexer picks for a query"),
     _LAYERS,
 )
 FEED_FORWARD_FIELDS = (
@@ -100,11 +107,16 @@ STATE_FIELDS = (
     EntryField("head_size", EntryKind.COUNT, "numbers of a head", is_required=True),
     EntryField("state_size", EntryKind.COUNT, "of the state for each of them", is_required=True),
     EntryField("groups", EntryKind.COUNT, "of heads that share what enters and reads a state"),
-    EntryField("convolution", EntryKind.COUNT, "tokens it sees", is_required=True),
+    EntryField("convolution", EntryKind.COUNT, "tokens it sees; 0: none", is_required=True, low=0),
     EntryField("chunk", EntryKind.COUNT, "tokens worked on at once", is_required=True),
     EntryField("bias", EntryKind.FLAG, "biases of the projections"),
     EntryField("convolution_bias", EntryKind.FLAG, "bias of the convolution"),
     EntryField("norm", EntryKind.FLAG, "a norm of what heads give, by its gate"),
+    EntryField("rule", EntryKind.CHOICE, "what tokens do to states", choices=tuple(StateRule)),
+    EntryField("gate_rank", EntryKind.COUNT, "of short vectors for gates and decays"),
+    EntryField(
+        "kept", EntryKind.CHOICE, "number format of states in serving", choices=_KEPT_STATES
+    ),
     _LAYERS,
 )
 PATCH_FIELDS = (
@@ -213,6 +225,8 @@ def _attention(file: ModelFile) -> ModelAttention:
         rotary_size=0 if latent is not None or rotary == size else rotary,
         has_soft_cap=found.flag("soft_cap"),
         scales_rotary=found.flag("scaled_rotary"),
+        has_output_gate=found.flag("output_gate"),
+        indexer=_indexer(file, found, latent),
         layers=_layers_with(file, "attention"),
     )
 
@@ -234,6 +248,23 @@ def _latent(file: ModelFile, found: Entries) -> Latent | None:
         rotary_size=found.count("rotary_size"),
         value_size=found.count("value_size"),
     )
+
+
+def _indexer(file: ModelFile, found: Entries, latent: Latent | None) -> Indexer | None:
+    keys = ("index_heads", "index_size", "index_chosen")
+    stated = [key for key in keys if key in found.by_key]
+    if not stated:
+        return None
+    if len(stated) < len(keys):
+        raise file.refused(
+            f"[attention] has {', '.join(stated)} of an indexer: state all of {', '.join(keys)}"
+        )
+    if latent is None or not latent.query_rank or "reach" in found.by_key:
+        raise file.refused(
+            "[attention] has index_heads: an indexer reads the short query of latent attention, in "
+            "place of a reach; state query_rank, and leave reach out"
+        )
+    return Indexer(*(found.count(key) for key in keys))
 
 
 def _reach(file: ModelFile) -> Reach | None:
@@ -292,6 +323,12 @@ def _states(file: ModelFile) -> StateSpace:
     heads, groups = found.count("heads"), found.count("groups", 1)
     if heads % groups:
         raise file.refused(f"{heads} heads of [states] are no {groups} groups: choose a divisor")
+    rule, rank = StateRule(found.choice("rule", StateRule.SCAN)), found.count("gate_rank")
+    if bool(rank) is not (rule is StateRule.CHANNEL_DELTA):
+        raise file.refused(
+            f"[states] has the rule {rule.value!r} and a gate_rank of {rank}: short vectors are of "
+            f"{StateRule.CHANNEL_DELTA.value!r}, which needs them"
+        )
     return StateSpace(
         num_heads=heads,
         head_size=found.count("head_size"),
@@ -303,6 +340,9 @@ def _states(file: ModelFile) -> StateSpace:
         has_convolution_bias=found.flag("convolution_bias"),
         has_norm=found.flag("norm"),
         layers=_layers_with(file, "states"),
+        rule=rule,
+        gate_rank=rank,
+        kept=found.choice("kept", ""),
     )
 
 

@@ -98,6 +98,7 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         yield from head_problems(plan, attention.num_heads, key_heads)
         yield from width_problems(_widths_of(plan, model))
         yield from _of_states(plan, model.states)
+        yield from _of_indexer(plan, model)
         yield from _of_patches(plan, model)
         yield from token_problems(plan, attention.num_heads)
         yield from _of_positions(plan, model)
@@ -311,6 +312,17 @@ def _of_states(plan: Plan, states: StateSpace | None) -> Iterator[str]:
         yield (
             f"cp {ranks} does not divide {heads} heads with states in {groups} groups over tp "
             f"{plan.tensor}: cp {nearest_divisor(own, ranks)} would"
+        )
+
+
+def _of_indexer(plan: Plan, model: Transformer) -> Iterator[str]:
+    """Whether a rank of CONTEXT has all keys that its queries may pick."""
+    is_whole = plan.context == 1 or plan.context_exchange is ContextExchange.ALL_GATHER
+    if model.attention.indexer is not None and not is_whole:
+        yield (
+            f"queries of {model.name} pick keys of the whole sequence (index_heads), which context "
+            f"ranks have with context_exchange {ContextExchange.ALL_GATHER.value!r}, not "
+            f"{plan.context_exchange.value!r}"
         )
 
 
