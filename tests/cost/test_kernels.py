@@ -52,6 +52,24 @@ def test_repeated_signatures_are_costed_once_and_two_million_in_a_second() -> No
     assert found.duration_ns[:499].tolist() == found.duration_ns[499:998].tolist()
 
 
+def test_what_nobody_measured_costs_what_stands_in_and_half_to_twice_that() -> None:
+    batches = json.dumps({"dims": [[64, 64, 128], [64, 128, 64]], "types": ["c10::BFloat16"] * 2})
+    position = np.zeros(2, np.int32)
+    none = np.full(2, NO_TEXT, np.int32)
+    names = ("aten::bmm", "aten::_state_product")
+
+    found = A100.kernel_costs(
+        KernelRequests(np.arange(2, dtype=np.int32), position, none, names, (batches,), ())
+    )
+
+    measured, stood_in_for = found.duration_ns.tolist()
+    assert measured == stood_in_for
+    assert found.source.tolist() == [Source.FITTED, Source.TRANSFERRED]
+    assert found.low_ns[1] == pytest.approx(measured / 2, abs=1)
+    assert found.high_ns[1] == pytest.approx(2 * measured, abs=1)
+    assert found.families[found.family[1]] == "gemm unmeasured library bf16"
+
+
 def test_unknown_rows_cost_nothing_and_say_so() -> None:
     one = np.array([NO_TEXT], np.int32)
 

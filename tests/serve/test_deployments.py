@@ -233,7 +233,7 @@ def test_memory_that_holds_no_sequence_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nemotron-h-8b", "carries states in place of keys and values"),
+        ("mamba2-2.7b", "carries states alone, and blocks of a cache are of keys and values"),
         ("vit-h-14", "sees pictures and makes no tokens"),
     ],
 )
