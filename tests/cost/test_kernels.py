@@ -67,7 +67,7 @@ def test_what_nobody_measured_costs_what_stands_in_and_half_to_twice_that() -> N
     assert found.source.tolist() == [Source.FITTED, Source.TRANSFERRED]
     assert found.low_ns[1] == pytest.approx(measured / 2, abs=1)
     assert found.high_ns[1] == pytest.approx(2 * measured, abs=1)
-    assert found.families[found.family[1]] == "gemm unmeasured library bf16"
+    assert found.families[found.family[1]] == "gemm library bf16 unmeasured"
 
 
 def test_unknown_rows_cost_nothing_and_say_so() -> None:

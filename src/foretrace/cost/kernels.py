@@ -178,7 +178,7 @@ class FittedKernels:
         for key, rows in alike.items():
             sizes = _sizes([operations[at].sizes for at in rows])
             self._answer(key, sizes, np.array(rows), answer)
-            name = " ".join(text for text in key if text)
+            name = _family_name(key)
             family[rows] = families.setdefault(name, len(families))
         return Costs(
             duration_ns=np.rint(answer.duration_ns).astype(np.int64),
@@ -263,6 +263,14 @@ class FittedKernels:
             product_ns = gemm_ns(product, self.chip, chosen.fit.values)
         others = sizes[:, 4:6].T.astype(np.float64)
         return ConvolutionShapes(product_ns, others[0], others[1])
+
+
+def _family_name(key: tuple[str, str, str]) -> str:
+    """What begins alike is corrected alike in steps, what others stand in for too."""
+    model, kind, dtype = key
+    words = (model, kind.removeprefix(STOOD_IN_FOR), dtype)
+    is_stood_in_for = kind.startswith(STOOD_IN_FOR)
+    return " ".join(filter(None, (*words, STOOD_IN_FOR.strip() if is_stood_in_for else "")))
 
 
 def _sizes(sizes: list[tuple[int, ...]]) -> Int64s:

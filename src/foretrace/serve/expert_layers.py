@@ -24,10 +24,9 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s
 from foretrace.machine import Machine
-from foretrace.serve.attention_grids import BYTES
+from foretrace.serve.attention_grids import BYTES, moved_ns
 from foretrace.serve.engine import NCCL, Engine
 from foretrace.serve.exchanges import lent_share, tokens_to_experts_ns
-from foretrace.serve.of_kernels import moved_ns
 from foretrace.serve.profiles import LayerProfiles
 from foretrace.serve.step_times import padded_tokens, surface
 from foretrace.workload import EXPERTS, Experts, Transformer

@@ -22,7 +22,7 @@ from foretrace.base import WorkloadError, known_format
 from foretrace.cost import FittedKernels, operation_of
 from foretrace.graph import Phase
 from foretrace.machine import Chip, Machine
-from foretrace.serve.of_kernels import moved_ns
+from foretrace.serve.attention_grids import moved_ns
 from foretrace.serve.stages import ServingStage, batch_times, sizes_up_to
 from foretrace.workload import (
     ItemWriter,

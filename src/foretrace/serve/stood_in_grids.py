@@ -62,7 +62,7 @@ def stood_in_grids(
     if model.states is not None:
         share = sum(layer.has_states for layer in model.layers) / model.num_layers
         moved = 2 * state_bytes(model, formats.cache) / tensor / model.num_layers / share
-        decode += share * moved_ns(chip, counts * moved)[:, None]
+        decode += share * moved_ns(chip, counts.astype(np.float64) * moved)[:, None]
         scanned = [_scanned_ns(chip, model, tensor, tokens) for tokens in chunks.tolist()]
         prefill += share * np.array(scanned)[:, None]
     if (indexer := model.attention.indexer) is not None:

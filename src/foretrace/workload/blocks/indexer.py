@@ -57,7 +57,8 @@ def _picked(setting: Setting, indexer: Indexer) -> list[Step]:
     rows = batch * queries
     steps: list[Step] = []
     if plan.context > 1:
-        steps.append(Step(*((each,) for each in whole_keys(plan, size))))
+        gathered, scattered = whole_keys(plan, size)
+        steps.append(Step((gathered,), (scattered,)))
     forward = (
         operator("index scores", _scores(setting, indexer, (batch, queries, mean))),
         operator("sums of index scores", zeros((rows, mean), _WIDE)),
