@@ -61,3 +61,9 @@ def test_more_layers_need_layers() -> None:
 
     with pytest.raises(ScenarioError, match="no layers were found in the recording"):
         edited(config, Layers(4))
+
+
+def test_gradients_are_counted_in_layers_that_were_found() -> None:
+    config = JobConfig(num_layers=1, num_microbatches=1)
+    with pytest.raises(ScenarioError, match="no layers were found in it that show how many"):
+        edited(config, Parallelism(dp=2))

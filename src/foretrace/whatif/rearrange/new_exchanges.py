@@ -216,10 +216,16 @@ class Maker:
             NotShownError: if nothing tells how many there are.
         """
         if not self.weights.are_numbers:
+            has_layers = bool(self.unit_index.num_layers)
+            lack = "it does not show" if has_layers else "no layers were found in it that show"
+            remedy = (
+                "record with shapes"
+                if has_layers
+                else "name them in a blocks file (see `inspect --blocks`)"
+            )
             raise NotShownError(
-                "parameters or gradients would be exchanged that the recording does not, and it "
-                "does not show how many there are: record with shapes, or start from a "
-                "data-parallel job"
+                "parameters or gradients would be exchanged that the recording does not, and "
+                f"{lack} how many there are: {remedy}, or start from a data-parallel job"
             )
 
     def _bucket(self, unit: NewUnit, exchange: Exchange) -> PlacedPiece:
