@@ -165,6 +165,23 @@ def test_a_hybrid_has_attention_in_some_layers_and_states_in_the_others() -> Non
     assert model_of("bamba-9b").attention.rotary_size == 64
 
 
+def test_layers_of_linear_attention_are_listed_in_three_ways() -> None:
+    by_word, by_number = model_of("minimax-text-01"), COUNTED["minimax-text-01"][0]
+    kinds = [int(one == "full_attention") for one in by_number["layer_types"]]
+    listed = {key: value for key, value in by_number.items() if key != "layer_types"}
+    listed |= {"model_type": "minimax_text_01", "attn_type_list": kinds}
+
+    full = {
+        name: [layer.index for layer in model_of(name).layers if layer.has_attention]
+        for name in ("qwen3-next-80b-a3b", "kimi-linear-48b-a3b", "minimax-text-01")
+    }
+
+    assert from_hf_config(listed).layers == by_word.layers
+    assert full["qwen3-next-80b-a3b"] == list(range(3, 48, 4))
+    assert full["kimi-linear-48b-a3b"] == [3, 7, 11, 15, 19, 23, 26]
+    assert full["minimax-text-01"] == list(range(7, 80, 8))
+
+
 def test_attention_and_states_of_falcon_stand_beside_each_other_in_every_layer() -> None:
     model = model_of("falcon-h1-34b")
 

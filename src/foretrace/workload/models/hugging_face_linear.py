@@ -73,10 +73,10 @@ def _qwen3_dense(config: HuggingFaceConfig) -> Tables:
         "norm": True,
     }
     if config.has("mamba_ssm_dtype"):
-        kept = config.values["mamba_ssm_dtype"]
-        if kept not in _FORMATS:
+        kept = _FORMATS.get(str(config.values["mamba_ssm_dtype"]))
+        if kept is None:
             config.refuse("mamba_ssm_dtype", f"one of {', '.join(_FORMATS)} is expected")
-        tables["states"]["kept"] = _FORMATS[str(kept)]
+        tables["states"]["kept"] = kept
     return _parted(config, tables, None)
 
 
