@@ -50,8 +50,14 @@ from tests.workload.footprint.test_many_plans import MODELS, legal_plans
 _PLANS, _BOUNDED, _INSTANCES = 5_000, 100, 50
 _TABLES_S, _WHOLE_S, _PROGRAM_S, _NEAR = 9.0, 20.0, 60.0, 0.03
 _PEER_NEEDS = ("pulp", "pwlf")
-# Model, layers of it, sequences and their tokens, on one GPU; shares of what full recompute frees.
-_TRAINED = (("gpt2", 6, 8, 1024), ("llama3.2-1b", 6, 2, 4096), ("gpt3-medium", 6, 4, 2048))
+# Model, layers of it, sequences and their tokens, on one GPU, norms; shares of what full recompute
+# frees.
+_TRAINED = (
+    ("gpt2", 6, 8, 1024, Norm.LAYER),
+    ("llama3.2-1b", 6, 2, 4096, Norm.LAYER),
+    ("gpt3-medium", 6, 4, 2048, Norm.LAYER),
+    ("llama3.2-1b", 6, 2, 4096, Norm.RMS),
+)
 _FREED = (0.2, 0.4, 0.6, 0.8)
 _MACHINES = ("llama3-24k", "perlmutter-gpu")
 _BOUNDED_MODELS = ("llama3.2-1b", "gpt2", "mixtral-8x7b")
@@ -164,17 +170,19 @@ def recompute() -> None:
     from experiments.recompute_peer import RecomputePeers  # on demand: PyTorch, pulp
 
     costs = software_costs(load_machine("dgx-h100"))
-    for name, layers, sequences, sequence in _TRAINED:
+    for name, layers, sequences, sequence, norm in _TRAINED:
         plan = Plan(global_batch=sequences, micro_batch=sequences, sequence=sequence)
         # As PyTorch runs a module that nothing compiled.
-        eager = replace(plan.implementation, fuses_activations=False)
+        eager = replace(
+            plan.implementation, fuses_activations=False, fuses_norms=norm is not Norm.RMS
+        )
         plan = replace(plan, implementation=eager)
-        model = replace(_transformer(name), num_layers=layers, norm=Norm.LAYER)
+        model = replace(_transformer(name), num_layers=layers, norm=norm)
         peers = RecomputePeers(model, plan, Prices(costs), costs)
         nothing, every = peers.ran(), peers.everything()
         freed = nothing.peak_bytes - every.peak_bytes
         print(
-            f"{layers} layers of {name}, {sequences} x {sequence}: nothing again "
+            f"{layers} layers of {name}, {norm} norms, {sequences} x {sequence}: nothing again "
             f"{nothing.peak_bytes / 1e9:.2f} GB, every layer {every.peak_bytes / 1e9:.2f} GB and "
             f"{every.step_ns / nothing.step_ns - 1:+.2%}"
         )

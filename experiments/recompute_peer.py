@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -39,6 +39,7 @@ from foretrace.cost import CostModel
 from foretrace.search import chosen_recompute
 from foretrace.search.bound import Prices
 from foretrace.workload import (
+    Norm,
     Plan,
     PlanMemory,
     Recompute,
@@ -69,9 +70,9 @@ class Chosen:
 
 
 class Decoder(nn.Module):
-    """A transformer of plain modules, with GELU or SwiGLU.
+    """A transformer of plain modules, with GELU or SwiGLU, and with LayerNorm or RMSNorm.
 
-    Norms are LayerNorm, which is one operator as both are on a GPU; RMSNorm is eight here.
+    RMSNorm runs in pieces, as in models that write it out (transformers' `LlamaRMSNorm`).
     """
 
     def __init__(self, sizes: Transformer) -> None:
@@ -79,7 +80,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(sizes.vocabulary, sizes.hidden)
         self.layers = nn.ModuleList(_Layer(sizes) for _ in range(sizes.num_layers))
-        self.norm = nn.LayerNorm(sizes.hidden)
+        self.norm = _norm(sizes)
         self.head = nn.Linear(sizes.hidden, sizes.vocabulary, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -94,9 +95,9 @@ class Decoder(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, sizes: Transformer) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(sizes.hidden)
+        self.attention_norm = _norm(sizes)
         self.attention = _Attention(sizes)
-        self.feed_forward_norm = nn.LayerNorm(sizes.hidden)
+        self.feed_forward_norm = _norm(sizes)
         self.feed_forward = _FeedForward(sizes)
         self.forgets_norms = False
 
@@ -105,9 +106,10 @@ class _Layer(nn.Module):
         return hidden + self._after(self.feed_forward_norm, self.feed_forward, hidden)
 
     def _after(self, norm: nn.Module, branch: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        normed = norm(hidden)
         if not self.forgets_norms:
-            return branch(normed)  # type: ignore[no-any-return]
+            return branch(norm(hidden))  # type: ignore[no-any-return]
+        forgotten = _Forgotten(norm, hidden) if isinstance(norm, _PiecewiseNorm) else None
+        normed = norm(hidden) if forgotten is None else forgotten.normed()
         storage = normed.untyped_storage()._cdata  # noqa: SLF001 - the only name a storage has
 
         def kept(one: torch.Tensor) -> object:
@@ -118,11 +120,69 @@ class _Layer(nn.Module):
             shape, one = pair
             if one is not None:
                 return one  # type: ignore[no-any-return]
+            if forgotten is not None:
+                return forgotten.again()[1].detach().reshape(shape)
             with torch.no_grad():
                 return norm(hidden.detach()).reshape(shape)  # type: ignore[no-any-return]
 
         with saved_tensors_hooks(kept, again):
             return branch(normed)  # type: ignore[no-any-return]
+
+
+class _PiecewiseNorm(nn.Module):
+    """Root mean square as transformers' code writes it: in fp32, then back."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        wide = hidden.to(torch.float32)
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return self.weight * (wide * scale).to(hidden.dtype)
+
+
+class _Forgotten:
+    """A norm of which nothing is kept but its input: made again once, for all that read it."""
+
+    def __init__(self, norm: nn.Module, hidden: torch.Tensor) -> None:
+        self.norm, self.hidden = norm, hidden
+        self._again: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def normed(self) -> torch.Tensor:
+        """The result, whose gradient is taken of what is made again."""
+        made = _MadeAgain.apply(self.hidden, self.norm.weight, self)  # type: ignore[no-untyped-call]
+        return cast("torch.Tensor", made)
+
+    def again(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The input as a leaf, and the result with all that its gradient needs."""
+        if self._again is None:
+            with torch.enable_grad():
+                own = self.hidden.detach().requires_grad_()
+                self._again = own, self.norm(own)
+        return self._again
+
+
+class _MadeAgain(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any, hidden: torch.Tensor, _weight: torch.Tensor, forgotten: _Forgotten
+    ) -> torch.Tensor:
+        context.forgotten = forgotten
+        return forgotten.norm(hidden)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        forgotten = context.forgotten
+        own, normed = forgotten.again()
+        found = torch.autograd.grad(normed, (own, forgotten.norm.weight), gradients[0])
+        context.forgotten = None
+        return (*found, None)
+
+
+def _norm(sizes: Transformer) -> nn.Module:
+    is_rms = sizes.norm is Norm.RMS
+    return _PiecewiseNorm(sizes.hidden) if is_rms else nn.LayerNorm(sizes.hidden)
 
 
 class _Attention(nn.Module):

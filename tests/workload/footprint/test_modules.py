@@ -21,9 +21,11 @@ from foretrace.workload import (
     check_plan,
     complete,
     footprint,
+    layer_bytes,
     load_model,
     load_plan,
     schedule_of,
+    software_of,
 )
 
 PLAN = Plan(global_batch=8, sequence=2048, data=8, recompute=Recompute.SELECTIVE)
@@ -107,3 +109,22 @@ def test_the_published_plan_of_deepseek_v3_fits_its_machine() -> None:
 
     assert found.fits
     assert not footprint(DEEPSEEK, without, schedule_of(without), chip=chip).fits
+
+
+def test_norms_in_pieces_that_are_made_again_keep_their_input_alone() -> None:
+    assert isinstance(LLAMA, Transformer)
+    unfused = replace(PLAN.implementation, fuses_norms=False)
+    again = replace(PLAN, recompute_modules=(RecomputeModule.LAYER_NORM,))
+    numbers = PLAN.micro_batch * PLAN.sequence * LLAMA.hidden
+    statistics = 2 * 4 * PLAN.micro_batch * PLAN.sequence
+    kept = []
+    for plan in (replace(PLAN, recompute=Recompute.NONE), again):
+        for own in (plan, replace(plan, implementation=unfused)):
+            layer = layer_bytes(LLAMA, own, software_of(own), layer=LLAMA.layers[0])
+            kept.append(layer.kept_bytes)
+
+    fused, pieces, fused_again, pieces_again = kept
+    # Of both norms, in bf16: what is made of x. In pieces, x in fp32 and before its scale instead.
+    assert fused - fused_again == 2 * numbers * 2 + statistics
+    assert pieces - pieces_again == 2 * numbers * (4 + 2 + 2 - 2) + statistics
+    assert pieces_again == fused_again

@@ -45,12 +45,19 @@ class Use(Enum):
 class Kept(Plain):
     """One tensor."""
 
-    json_names: ClassVar = {"label": "tensor", "num_bytes": "bytes", "use": "", "modules": ""}
+    json_names: ClassVar = {
+        "label": "tensor",
+        "num_bytes": "bytes",
+        "use": "",
+        "modules": "",
+        "instead_bytes": "",
+    }
 
     label: str
     num_bytes: int
     use: Use = Use.OTHER
     modules: frozenset[RecomputeModule] = frozenset()  # that make it, and could again
+    instead_bytes: int = 0  # of what has to be kept to make it again and is not kept otherwise
 
 
 def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[Kept, ...]:
@@ -108,9 +115,12 @@ def _norm(
     if sizes.plan.implementation.fuses_norms or sizes.model.norm is not Norm.RMS:
         yield Kept(f"input of {where}", round(numbers * sizes.activation))
     else:
-        # Of `x * rsqrt(mean(x ** 2))` in fp32, then cast, then scaled.
-        yield Kept(f"input of {where} in fp32", numbers * _FP32)
-        yield Kept(f"norm of {where} before its scale", round(numbers * sizes.activation))
+        # Of `x * rsqrt(mean(x ** 2))` in fp32, then cast, then scaled. Made again, it starts from
+        # what was cast.
+        own = round(numbers * sizes.activation)
+        wide = f"input of {where} in fp32"
+        yield Kept(wide, numbers * _FP32, modules=_NORM, instead_bytes=own)
+        yield Kept(f"norm of {where} before its scale", own, modules=_NORM)
     yield Kept(f"statistics of {where}", statistics, modules=_NORM)
     quantized = sizes.is_quantized if is_quantized is None else is_quantized
     number = sizes.product_input if quantized else sizes.activation

@@ -137,7 +137,12 @@ def _after_recompute(
     modules = modules_again(sizes.plan)
     if modules is not None:
         gone = _made(everything, modules)
-        return tuple(each for each in everything if each not in gone)
+        instead = [
+            Kept(f"{each.label}, as it came", each.instead_bytes)
+            for each in gone
+            if each.instead_bytes
+        ]
+        return (*(each for each in everything if each not in gone), *instead)
     return (layer_input, *_operator_results(sizes, layer))
 
 
