@@ -9,7 +9,7 @@ in and out, and number format of every collective have to be equal, in order.
 With `--memory` what ranks hold is compared instead: the most that PyTorch's allocator has given a
 real process at once, by its own events, and parameters, gradients and optimizer states there.
 
-    python bench/world.py --memory --world 4
+    python bench/world.py --memory --world 4  (not context parallelism: it has no attention here)
 
 With `--live` steps of processes that communicate on this machine stand beside those predicted from
 each rank alone (`foretrace run` on the device `cpu`), what collectives take between processes here,
@@ -68,6 +68,8 @@ CONFIGURATIONS = {
     "cp recomputed": ("context.py", {"RECOMPUTE": "1"}),
     "1f1b x dp": ("pipeline.py", {"SCHEDULE": "1F1B", "STAGES": "half"}),
 }
+# PyTorch's rings know no attention of a CPU, so real processes hold what a GPU's would not.
+_WITHOUT_MEMORY = ("cp", "cp recomputed")
 _STEPS = 3
 _LARGE = {  # so that what is counted is no rounding
     "ddp.py": {"WIDTH": "512", "ROWS": "4096"},
@@ -386,7 +388,8 @@ def main() -> None:
         live(given.only or LIVE, seconds=given.seconds)
         return
     for world in given.world:
-        for name in given.only or CONFIGURATIONS:
+        without = _WITHOUT_MEMORY if given.memory else ()
+        for name in given.only or [one for one in CONFIGURATIONS if one not in without]:
             file, settings = CONFIGURATIONS[name]
             stated = {"TP": "1", "REPLICAS": "1", "STAGES": "all", "STEPS": str(_STEPS)} | settings
             size = {"all": str(world), "half": str(world // 2)}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
-from foretrace.base import ModelError
+from foretrace.base import GraphError, ModelError
 from foretrace.machine import load_machine
 from foretrace.world import WorldRun
 
@@ -244,3 +244,78 @@ def test_a_cuda_graph_is_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_shapes_of_values_are_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"depends on values.*--device cpu"):
         run(tmp_path, DDP + "net = model.module\n", "    net.weight[net.weight > 0]\n", world=1)
+
+
+def test_scripts_find_gpus_and_pytorch_does_not(tmp_path: Path) -> None:
+    """Examples of PyTorch's own end where `torch.accelerator` finds too few."""
+    run(
+        tmp_path,
+        """
+assert torch.cuda.is_available() and torch.accelerator.is_available()
+device = torch.accelerator.current_accelerator()
+torch.accelerator.set_device_index(rank)
+told += [str(device), torch.accelerator.device_count(), dist.is_nccl_available()]
+told += [dist.get_default_backend_for_device(device), torch.accelerator.current_device_index()]
+model = nn.parallel.DistributedDataParallel(nn.Linear(16, 16).to(device), device_ids=[0])
+update = torch.optim.SGD(model.parameters(), 0.1)
+rows = torch.utils.data.TensorDataset(torch.zeros(8, 16))
+loader = torch.utils.data.DataLoader(rows, 8, pin_memory=True)  # which asks for one
+scaler = torch.amp.GradScaler("cuda")  # as does this
+""",
+        """
+    torch.accelerator.synchronize()
+    if step == 0:
+        told += [len(batch) for batch, in loader] + [scaler.is_enabled()]
+""",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == ["cuda", 1, True, "nccl", 0, 8, False]
+
+
+def test_ranks_that_exchange_nothing_are_one_role(tmp_path: Path) -> None:
+    script = tmp_path / "alone.py"
+    script.write_text(
+        "import torch\nprint(torch.randn(8, 8, device='cuda').mm(torch.ones(8, 8)))\n"
+    )
+
+    found = ft.run(
+        script, world=1_000, out=tmp_path / "job", machine=load_machine("dgx-h100"), steps=1,
+        warmup=0,
+    )  # fmt: skip
+
+    assert [(one.rank, one.num_ranks) for one in found.roles] == [(0, 1_000)]
+
+
+def test_a_script_that_ends_early_is_refused_with_what_it_said(tmp_path: Path) -> None:
+    script = tmp_path / "early.py"
+    script.write_text("import os\nprint('too few of', os.environ['RANK'])\n")
+    begun: list[int] = []
+
+    with pytest.raises(GraphError, match=r"ended after 1 step.*it said:\ntoo few of 0"):
+        ft.run(
+            script, world=1_000, out=tmp_path / "job", machine=load_machine("dgx-h100"),
+            progress=begun.append,
+        )  # fmt: skip
+
+    assert sorted(begun) == [0, 999]
+
+
+def test_a_scaler_of_gradients_leaves_out_no_step(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        DDP
+        + """
+scaler = torch.amp.GradScaler(torch.device("cuda", 0).type)
+other = torch.optim.SGD(model.parameters(), 0.1)
+other.register_step_post_hook(lambda *_: told.append(scaler.is_enabled()))
+""",
+        """
+    scaler.scale(model(torch.randn(8, 16, device=0)).sum()).backward()
+    scaler.step(other)
+    scaler.update()
+""",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == [True, True]

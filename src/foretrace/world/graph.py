@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from foretrace.base import CollectiveKind, GraphError, collective_kind_of, known_format
+from foretrace.base import CollectiveKind, collective_kind_of, known_format
 from foretrace.capture import (
     BACKWARD,
     OPTIMIZER,
@@ -132,23 +132,13 @@ def graph_of_roles(
             else each operator is one kernel whose time is not known.
 
     Raises:
-        GraphError: if a role has no step left, or roles wait for each other in a circle.
+        GraphError: if roles wait for each other in a circle.
     """
     draft = _Draft(launch if on_device else AT_ONCE, on_device, is_timed, NamePool())
-    num_steps = min(_whole_steps(role) for role in roles) - warmup
-    if num_steps < 1:
-        raise GraphError(
-            f"the script ended after {num_steps + warmup} step(s), and {warmup} of them prepare: "
-            "let it make more optimizer steps, or state fewer that prepare"
-        )
+    num_steps = min(role.whole_steps for role in roles) - warmup
     for role in sorted(roles, key=lambda one: one.rank):
         _RoleWriter(draft, role, range(warmup, warmup + num_steps)).write()
     return _built(draft, num_steps)
-
-
-def _whole_steps(role: IssuedRole) -> int:
-    """Steps that ended: the next began. A script without an optimizer has one."""
-    return max(role.num_steps - 1, 1)
 
 
 class _RoleWriter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn.attention import flex_attention as flex  # noqa: E402
 
 from foretrace.capture.world.on_cpu import attention_without_masks  # noqa: E402
+from foretrace.capture.world.values import (  # noqa: E402
+    SubstitutedValues,
+    arrays_of_substitutes,
+)
 from tests.capture.world.test_memory import observer  # noqa: E402
 
 
@@ -28,6 +33,26 @@ def test_a_whole_number_that_was_computed_is_one_and_said_with_its_line(tmp_path
     said = f"a number that was computed (torch.int64) was 1 in {Path(__file__).name}, line {line}"
     assert found.journal.substitutes[said] == 1
     assert len(found.journal.substitutes) == 3
+
+
+def test_arrays_hold_what_is_known_and_substitutes(tmp_path: Path) -> None:
+    found, values = observer(tmp_path), SubstitutedValues()
+    kept, known = torch.ones(2), torch.tensor([4, 2])
+
+    with arrays_of_substitutes(values, found.journal), FakeTensorMode(allow_non_fake_inputs=True):
+        computed = torch.rand(2, 3).detach().cpu()
+        places = torch.rand(2).long()
+        values.state(places, known)
+        told = [computed.numpy(), np.asarray(computed), computed.bool().numpy(), places.numpy()]
+        told += [torch.rand(()).numpy(), kept.numpy()]
+
+    assert [one.shape for one in told] == [(2, 3)] * 3 + [(2,), (), (2,)]
+    assert [one.tolist() for one in told[2:]] == [[[False] * 3] * 2, [4, 2], 1.0, [1.0, 1.0]]
+    assert (told[0] == 1).all()
+    assert set(found.journal.substitutes) == {
+        "a number that was computed (torch.float32) was 1.0",
+        "a number that was computed (torch.bool) was False",
+    }
 
 
 def test_one_known_side_decides_what_an_or_and_an_and_are(tmp_path: Path) -> None:

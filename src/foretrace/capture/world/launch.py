@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import ModelError, WorkloadError
+from foretrace.base import GraphError, ModelError, WorkloadError
 from foretrace.capture.job import WORLD_VARIABLE, require_torch
 from foretrace.capture.world.role import IssuedExchange, IssuedRole, StepBegin, read_role, role_path
 
@@ -67,6 +67,7 @@ def roles_of(
     Raises:
         MissingExtraError: if PyTorch is not installed.
         ModelError: if the script fails; with what it said.
+        GraphError: if it makes too few steps; with what it said.
         WorkloadError: if the world, the device or a rank makes no sense.
     """
     require_torch()
@@ -129,7 +130,8 @@ def _spoken_for(found: dict[int, IssuedRole]) -> dict[int, int]:
     """Rank -> the rank that was run and does the same.
 
     From a rank that was run over groups like its own: those of equal distances between members,
-    in which it exchanges no transfers, and which join it with no other rank that was run.
+    in which it exchanges no transfers, and which join it with no other rank that was run. One that
+    exchanges nothing speaks for all that nobody else does: nothing tells them apart.
     """
     speaker = {rank: rank for rank in found}
     for own, role in found.items():
@@ -152,6 +154,9 @@ def _spoken_for(found: dict[int, IssuedRole]) -> dict[int, int]:
                     more = [member for member in alike[at] if member not in speaker]
                     speaker.update(dict.fromkeys(more, own))
                     waiting += more
+    silent = next((own for own, role in found.items() if not role.exchanges), None)
+    if silent is not None:
+        speaker = dict.fromkeys(range(found[silent].world_size), silent) | speaker
     return speaker
 
 
@@ -206,7 +211,28 @@ class _Processes:
                 self.start(int(wanted.stem))
                 self._has_ended(int(wanted.stem))
             time.sleep(_POLL_SECONDS)
-        return read_role(role_path(self._folder, rank))
+        role = read_role(role_path(self._folder, rank))
+        self._check_steps(role)
+        return role
+
+    def _check_steps(self, role: IssuedRole) -> None:
+        """Nobody else is run where one rank shows that the script makes too few steps.
+
+        Raises:
+            GraphError: if none is left behind those that prepare.
+        """
+        warmup, num_steps = self._run.warmup, role.whole_steps
+        if num_steps > warmup:
+            return
+        said = self._said(role.rank)
+        raise GraphError(
+            f"the script ended after {num_steps} step(s), and {warmup} of them prepare: let it "
+            f"make more optimizer steps, or state fewer that prepare; it said:\n{said}"
+        )
+
+    def _said(self, rank: int) -> str:
+        said = self._started[rank].said.read_text("utf-8", "replace").strip()
+        return said[-_LAST_CHARACTERS:] or "nothing"
 
     def close(self) -> None:
         """Nobody asks for more."""
@@ -259,10 +285,9 @@ class _Processes:
                 f"after {run.timeout_seconds:g} s: ask for fewer steps, or give it more time"
             )
         if code or not role_path(self._folder, rank).exists():
-            said = one.said.read_text("utf-8", "replace").strip()[-_LAST_CHARACTERS:]
             raise ModelError(
                 f"{run.script} failed as rank {rank} of {run.world_size:,}, exit code {code}; "
-                f"it said:\n{said or 'nothing'}"
+                f"it said:\n{self._said(rank)}"
             )
         return True
 

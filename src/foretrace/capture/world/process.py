@@ -46,7 +46,7 @@ from foretrace.capture.world.pretended_gpu import gpu_that_pretends
 from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole, RoleMemory
 from foretrace.capture.world.shortcuts import shortcuts
 from foretrace.capture.world.streams import follow_cuda, stream_classes
-from foretrace.capture.world.values import SubstitutedValues
+from foretrace.capture.world.values import SubstitutedValues, arrays_of_substitutes
 from foretrace.capture.world.without_memory import tensors_without_memory
 from foretrace.capture.world.works import IssuedWorks
 
@@ -92,9 +92,10 @@ class WorldProcess:
         self.journal = Journal()
         self.turn = RankTurn(folder, is_measured=device != FAKE)
         self._times = DeviceTimes(folder / f"rank{rank}.kineto.json")
+        self._values = SubstitutedValues()  # of tensors without memory
         self.observer = Observer(
             self.journal,
-            SubstitutedValues() if device == FAKE else None,
+            self._values if device == FAKE else None,
             Mailbox(folder, rank, self.turn),
             self._times,
         )
@@ -364,6 +365,7 @@ class WorldProcess:
             if FakeTensor not in kinds:
                 kinds.append(FakeTensor)
         stack.enter_context(tensors_without_memory())
+        stack.enter_context(arrays_of_substitutes(self._values, self.journal))
         # Who is next is drawn with values, also by the script's own samplers.
         for name in ("__init__", "_next_index"):
             drawn = self._with_values(getattr(dataloader._BaseDataLoaderIter, name))  # noqa: SLF001

@@ -132,6 +132,11 @@ class IssuedRole(msgspec.Struct, frozen=True):
         """Steps that began."""
         return sum(isinstance(entry, StepBegin) for entry in self.entries)
 
+    @property
+    def whole_steps(self) -> int:
+        """Steps that ended: the next began. A script without an optimizer has one."""
+        return max(self.num_steps - 1, 1)
+
 
 def role_path(folder: Path, rank: int) -> Path:
     """Where a rank's own process writes its role."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -40,6 +44,15 @@ class SubstitutedValues:
         """What a tensor holds, if that is known."""
         self._know(tensor)
         return self._known.get(tensor)
+
+    def whole(self, tensor: torch.Tensor, journal: Journal) -> torch.Tensor:
+        """What a tensor holds, or as many substitutes, in memory."""
+        known = self.known(tensor)
+        with unset_fake_temporarily():
+            if known is not None:
+                return known.to(tensor.dtype).clone()
+            value: Any = _substitute(tensor, journal)
+            return torch.full((), value, dtype=tensor.dtype).expand(tuple(tensor.shape))
 
     def called(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
         """What an operator returns.
@@ -85,17 +98,7 @@ class SubstitutedValues:
             return func(*args)
         except DataDependentOutputException:
             pass
-        said = f"a number that was computed ({tensor.dtype}) was"
-        if tensor.is_floating_point() or tensor.is_complex():
-            value: complex | bool = 1.0
-        elif tensor.dtype is torch.bool:
-            value = False
-        else:  # which may become a size: whoever reads this has to know where it was asked for
-            value = 1
-            journal.substitutes[f"{said} {value} {_asking_line()}"] += 1
-            return value
-        journal.substitutes[f"{said} {value}"] += 1
-        return value
+        return _substitute(tensor, journal)
 
     def _counts(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
         """Tokens of experts: as many each."""
@@ -113,6 +116,42 @@ class SubstitutedValues:
             self._known.set(counts, torch.tensor(whole, dtype=torch.int64))
         journal.substitutes["counts of experts' tokens were balanced: as many each"] += 1
         return counts
+
+
+@contextmanager
+def arrays_of_substitutes(values: SubstitutedValues, journal: Journal) -> Iterator[None]:
+    """While it holds, NumPy gets what is known of tensors without memory; lists ask one by one."""
+
+    def with_memory(name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(torch.Tensor, name)
+
+        @functools.wraps(method)
+        def called(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            whole = values.whole(tensor, journal) if isinstance(tensor, FakeTensor) else tensor
+            with unset_fake_temporarily():
+                return method(whole, *args, **kwargs)
+
+        return called
+
+    with ExitStack() as stack:
+        for name in ("numpy", "__array__"):
+            stack.enter_context(patch.object(torch.Tensor, name, with_memory(name)))
+        yield
+
+
+def _substitute(tensor: torch.Tensor, journal: Journal) -> complex | bool:
+    """A number in the place of one that was computed; the answer says so."""
+    said = f"a number that was computed ({tensor.dtype}) was"
+    if tensor.is_floating_point() or tensor.is_complex():
+        value: complex | bool = 1.0
+    elif tensor.dtype is torch.bool:
+        value = False
+    else:  # which may become a size: whoever reads this has to know where it was asked for
+        value = 1
+        journal.substitutes[f"{said} {value} {_asking_line()}"] += 1
+        return value
+    journal.substitutes[f"{said} {value}"] += 1
+    return value
 
 
 def _asking_line() -> str:

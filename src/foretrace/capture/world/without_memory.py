@@ -27,6 +27,7 @@ def tensors_without_memory() -> Iterator[None]:
         patch.object(torch.Tensor, "__deepcopy__", _copied),
         patch.object(torch.Tensor, "__format__", _formatted),
         patch.object(_LOADER, "__init__", _without_workers),
+        patch.object(torch.amp.GradScaler, "_maybe_opt_step", _stepped),
         # Distributions ask whether all their parameters are allowed.
         patch.object(torch.distributions.Distribution, "_validate_args", new=False),
     ):
@@ -61,6 +62,14 @@ def _formatted(tensor: torch.Tensor, form: str) -> str:
     if isinstance(tensor, FakeTensor) and not tensor.dim():
         return format(tensor.item(), form)
     return str(_formatted_with_memory(tensor, form))
+
+
+def _stepped(
+    _scaler: object, optimizer: Any, _states: object, *args: Any, **kwargs: Any
+) -> float | None:
+    """A scaler leaves out steps of infinite gradients: none is known to be."""
+    taken: float | None = optimizer.step(*args, **kwargs)
+    return taken
 
 
 @functools.wraps(_made)

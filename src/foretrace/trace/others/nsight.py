@@ -75,6 +75,7 @@ _VERSION = re.compile(r"_v\d+$")
 _SEQUENCE = re.compile(r", seq = (\d+)")
 _SIZES = re.compile(r", sizes = (\[.*\])")
 _OPERATOR = re.compile(r"^[\w:.<>~ ]+?(?=, (?:seq|op_id|sizes) = )")
+_EXAMPLES = 5  # of tables that an error names
 _MOST_DEVICES = 1024  # of a host; a larger number is no device's
 _NUMBER = 0xFFFFFF  # a thread's and a process's share of a global id
 
@@ -124,10 +125,13 @@ def processes_of_nsight(tables: RecordedTables) -> Counter[int]:
 def _process(tables: RecordedTables, path: Path, found: Counter[int]) -> int:
     """The process that used devices; 0 where the report names none."""
     if not found:
-        held = ", ".join(name for name in tables.names if not name.startswith("ENUM_"))
+        names = [name for name in tables.names if not name.startswith("ENUM_")]
+        # Those of devices first: they say what was recorded in place of kernels.
+        names.sort(key=lambda name: not name.startswith("CUPTI_"))
+        held = ", ".join(names[:_EXAMPLES]) + (", ..." if len(names) > _EXAMPLES else "")
         raise TraceError(
             f"cannot read {path}: it is an SQLite file without device work of Nsight "
-            f"Systems: it has the tables {held[:200] or 'none'}, expected {_KERNELS}; record with "
+            f"Systems: it has the tables {held or 'none'}, expected {_KERNELS}; record with "
             "`nsys profile --trace=cuda,nvtx` and export with `nsys export --type sqlite`"
         )
     process = database_part(path, found)
