@@ -346,6 +346,12 @@ def live(names: Iterable[str], *, seconds: float) -> None:
     """Describe this machine, and print a line for each configuration."""
     os.environ["OMP_NUM_THREADS"] = "1"
     host = described_host(Device("cpu", "CPU", ("fp32",)), (2, 4), seconds=seconds)
+    apart = ", ".join(f"{one:.1%}" for one in host.speed.spread)
+    sys.stdout.write(
+        f"speeds of 1, 2, ... processes were {apart} apart"
+        + (": this machine was busy, so what follows is no measure\n" if host.is_busy else "\n")
+    )
+    sys.stdout.flush()
     errors: list[tuple[float, float]] = []
     for name in names:
         # Before and after the prediction: what else runs here changes by the minute.
