@@ -23,21 +23,27 @@ class Times:
 
 def longest_path(structure: Structure, duration_ns: Int64s, delay_ns: Int64s) -> Times:
     """Every node as early as its predecessors allow."""
-    first = structure.first_edge.tolist()
+    order = structure.order
     predecessor = structure.predecessor.tolist()
     lag = structure.lag_ns.tolist()
-    duration = duration_ns.tolist()
-    delay = delay_ns.tolist()
-    start = [0] * len(duration)
-    end = [0] * len(duration)
-    for node in structure.order.tolist():
+    end = [0] * len(order)
+    columns = (
+        structure.first_edge[order],
+        structure.first_edge[order + 1],
+        delay_ns[order],
+        duration_ns[order],
+    )
+    for node, low, high, delay, duration in zip(
+        order.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
         ready = 0
-        for edge in range(first[node], first[node + 1]):
+        for edge in range(low, high):
             moment = end[predecessor[edge]] + lag[edge]
-            ready = max(ready, moment)
-        start[node] = ready + delay[node]
-        end[node] = start[node] + duration[node]
-    return Times(np.array(start, np.int64), np.array(end, np.int64))
+            if moment > ready:  # noqa: PLR1730  # `max` takes three times as long, in every job
+                ready = moment
+        end[node] = ready + delay + duration
+    ends = np.array(end, np.int64)
+    return Times(ends - duration_ns, ends)
 
 
 class _Contended:

@@ -6,6 +6,7 @@ end is its drawn duration later. Nothing here knows a time: `engine` gives times
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -52,7 +53,8 @@ class Group:
     link: str  # "tp", "dp", "pp", "world": what an intervention selects
 
 
-class Call(NamedTuple):
+@dataclass(slots=True)
+class Call:
     """One runtime call on a host thread."""
 
     node: int
@@ -76,7 +78,8 @@ class Block(NamedTuple):
     microbatch: int = -1  # in its step
 
 
-class Operation(NamedTuple):
+@dataclass(slots=True)
+class Operation:
     """One kernel, copy or fill on a stream."""
 
     arrive: int  # node of its start; equals `node` unless it communicates
@@ -178,19 +181,19 @@ class Columns:
     """Nodes and edges while they are being added."""
 
     def __init__(self) -> None:
-        self.kind: list[int] = []
-        self.rank: list[int] = []
-        self.family: list[int] = []
-        self.link: list[int] = []
-        self.base_ns: list[int] = []
-        self.std_ns: list[int] = []
-        self.key: list[int] = []
-        self.delay_std_ns: list[int] = []
-        self.delay_key: list[int] = []
-        self.first_edge: list[int] = [0]
-        self.predecessor: list[int] = []
-        self.lag_ns: list[int] = []
-        self.edge_kind: list[int] = []
+        self.kind = array("B")
+        self.rank = array("i")
+        self.family = array("h")
+        self.link = array("h")
+        self.base_ns = array("q")
+        self.std_ns = array("q")
+        self.key = array("Q")
+        self.delay_std_ns = array("q")
+        self.delay_key = array("Q")
+        self.first_edge = array("q", [0])
+        self.predecessor = array("q")
+        self.lag_ns = array("q")
+        self.edge_kind = array("B")
         self.families: dict[str, int] = {}
         self.links: dict[str, int] = {}
 
@@ -233,6 +236,8 @@ class Columns:
         self, collectives: tuple[Collective, ...], ranks: tuple[RankItems, ...]
     ) -> Structure:
         """The columns as arrays, with a topological order."""
+        first_edge = np.array(self.first_edge, np.int64)
+        predecessor = np.array(self.predecessor, np.int64)
         return Structure(
             kind=np.array(self.kind, np.uint8),
             rank=np.array(self.rank, np.int32),
@@ -243,11 +248,11 @@ class Columns:
             key=np.array(self.key, np.uint64),
             delay_std_ns=np.array(self.delay_std_ns, np.int64),
             delay_key=np.array(self.delay_key, np.uint64),
-            first_edge=np.array(self.first_edge, np.int64),
-            predecessor=np.array(self.predecessor, np.int64),
+            first_edge=first_edge,
+            predecessor=predecessor,
             lag_ns=np.array(self.lag_ns, np.int64),
             edge_kind=np.array(self.edge_kind, np.uint8),
-            order=np.array(_topological_order(self.first_edge, self.predecessor), np.int64),
+            order=_topological_order(first_edge, predecessor),
             families=tuple(self.families),
             links=tuple(self.links),
             collectives=collectives,
@@ -255,22 +260,22 @@ class Columns:
         )
 
 
-def _topological_order(first_edge: list[int], predecessor: list[int]) -> list[int]:
+def _topological_order(first_edge: Int64s, predecessor: Int64s) -> Int64s:
     """An order in which every node follows its predecessors; a job that deadlocks is refused."""
-    num_nodes = len(first_edge) - 1
-    num_waits = [first_edge[i + 1] - first_edge[i] for i in range(num_nodes)]
-    successors: list[list[int]] = [[] for _ in range(num_nodes)]
-    for node in range(num_nodes):
-        for edge in range(first_edge[node], first_edge[node + 1]):
-            successors[predecessor[edge]].append(node)
-    order = [node for node in range(num_nodes) if num_waits[node] == 0]
+    waits = np.diff(first_edge)
+    num_nodes = len(waits)
+    target = np.repeat(np.arange(num_nodes), waits)
+    successor = target[np.argsort(predecessor, kind="stable")].tolist()
+    first = [0, *np.cumsum(np.bincount(predecessor, minlength=num_nodes)).tolist()]
+    num_waits = waits.tolist()
+    order: list[int] = np.flatnonzero(waits == 0).tolist()
     for node in order:
-        for successor in successors[node]:
-            num_waits[successor] -= 1
-            if num_waits[successor] == 0:
-                order.append(successor)
+        for after in successor[first[node] : first[node + 1]]:
+            left = num_waits[after] = num_waits[after] - 1
+            if not left:
+                order.append(after)
     if len(order) != num_nodes:
         raise ValueError(
             f"this job deadlocks: {num_nodes - len(order)} of {num_nodes} nodes never start"
         )
-    return order
+    return np.array(order, np.int64)

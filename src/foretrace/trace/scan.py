@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -151,24 +152,16 @@ def _until_cut(pieces: Iterator[bytes]) -> Iterator[bytes | CutShortError]:
 def _new_work(likely_json_bytes: int) -> _Work:
     """Tables for a file of this size; memory that is not written to is not used."""
     num_rows = min(max(likely_json_bytes // _BYTES_PER_RECORD, 1024), 1 << 22)
-    pool = Pool(
-        arena=np.empty(1 << 20, np.uint8),
-        begins=np.zeros((1 << 14) + 1, np.int64),
-        hashes=np.empty(1 << 14, np.int64),
-        slots=np.full(1 << 15, -1, np.int32),
-        size=np.zeros(1, np.int64),
-    )
+    first, known = _first_texts()
+    num_texts = int(first.size[0])
+    num_bytes = int(first.begins[num_texts])
+    pool = _pool()
+    pool.arena[:num_bytes] = first.arena[:num_bytes]
+    pool.begins[: num_texts + 1] = first.begins[: num_texts + 1]
+    pool.hashes[:num_texts] = first.hashes[:num_texts]
+    pool.slots[:] = first.slots
+    pool.size[:] = first.size
     state = np.zeros(len(ScanState), np.int64)
-    texts = [text for text, _ in CATEGORY_TEXTS]
-    for text in (*texts, "Trace", "fwdbwd", ""):
-        raw = np.frombuffer(text.encode(), np.uint8)
-        text_at(raw, 0, len(raw), pool)
-    known = Known(
-        categories=np.array([int(category) for _, category in CATEGORY_TEXTS], np.int64),
-        trace=len(texts),
-        forward_backward=len(texts) + 1,
-        empty=len(texts) + 2,
-    )
     tables = RecordTables(
         rows=np.empty((num_rows, len(Row)), np.int64),
         collectives=np.empty((1024, COLLECTIVE_FIELDS), np.int64),
@@ -201,6 +194,34 @@ def _new_work(likely_json_bytes: int) -> _Work:
         state=state,
         members={},
     )
+
+
+def _pool() -> Pool:
+    """One without texts."""
+    return Pool(
+        arena=np.empty(1 << 20, np.uint8),
+        begins=np.zeros((1 << 14) + 1, np.int64),
+        hashes=np.empty(1 << 14, np.int64),
+        slots=np.full(1 << 15, -1, np.int32),
+        size=np.zeros(1, np.int64),
+    )
+
+
+@cache
+def _first_texts() -> tuple[Pool, Known]:
+    """A pool that holds the texts that every file is asked for, and their places in it."""
+    pool = _pool()
+    texts = [text for text, _ in CATEGORY_TEXTS]
+    for text in (*texts, "Trace", "fwdbwd", ""):
+        raw = np.frombuffer(text.encode(), np.uint8)
+        text_at(raw, 0, len(raw), pool)
+    known = Known(
+        categories=np.array([int(category) for _, category in CATEGORY_TEXTS], np.int64),
+        trace=len(texts),
+        forward_backward=len(texts) + 1,
+        empty=len(texts) + 2,
+    )
+    return pool, known
 
 
 def _append(work: _Work, piece: bytes) -> None:
