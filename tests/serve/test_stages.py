@@ -259,3 +259,8 @@ def test_a_clip_has_each_frames_pixels_made() -> None:
 
     # 16 frames of a quarter of the area; attention of a sixteenth of the pairs.
     assert 3 < clip.ms / picture.ms < 4.2
+
+
+def test_a_model_of_totals_alone_is_not_said_to_make_tokens() -> None:
+    with pytest.raises(WorkloadError, match="'zionex-12t' is a totals, of which neither"):
+        generator_work(load_model("zionex-12t"), load_machine("dgx-h100"))

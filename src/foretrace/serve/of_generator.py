@@ -112,6 +112,11 @@ def generator_work(
         )
     makes_tokens = isinstance(model, Transformer) and model.picture_tokens > 0
     patches = model.patches if isinstance(model, Transformer) else None
+    if not isinstance(model, Diffusion | Transformer):
+        raise WorkloadError(
+            f"model {model.name!r} is a {model.kind}, of which neither tokens nor pictures can be "
+            "timed: describe its shape in a file of its own, or take another"
+        )
     if not isinstance(model, Diffusion) and not makes_tokens and patches is None:
         raise WorkloadError(
             f"{model.name} makes tokens one after the other, not pictures in a loop: serve it with "
