@@ -7,7 +7,6 @@ apart, and only steps of alike batches are held against each other (`batch_label
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from foretrace.answer import (
     per_second_text,
     question,
 )
-from foretrace.base import NS_PER_S, Int64s
+from foretrace.base import NS_PER_S, Int64s, dataclass
 from foretrace.graph import MEASURED, Timeline
 from foretrace.trace import BatchKind, EngineBatch, batch_of_mark
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from foretrace.analyze.comparison.sentences import (
 )
 from foretrace.analyze.comparison.views import view_of
 from foretrace.analyze.windows import Windows, windows
-from foretrace.base import Bools, GraphError, Int64s
+from foretrace.base import Bools, GraphError, Int64s, dataclass
 from foretrace.graph import Part, Phase, Timeline
 from foretrace.trace import BatchKind
 

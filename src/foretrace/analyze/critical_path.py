@@ -7,7 +7,6 @@ times sum to it exactly. Of equally late predecessors the first edge counts, so 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -32,7 +31,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Int64s, UInt8s
+from foretrace.base import Int64s, UInt8s, dataclass
 from foretrace.graph import REPLAYED, EdgeKind, ExecutionGraph, Part, Phase, Timeline
 from foretrace.simulate import NO_EDGE, way_back
 

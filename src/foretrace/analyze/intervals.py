@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from foretrace.analyze._compiled import _add_to_bins, _intersection, _union
-from foretrace.base import Float64s, Int64s
+from foretrace.base import Float64s, Int64s, dataclass
 
 
 @dataclass(frozen=True)

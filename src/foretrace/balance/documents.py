@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Int64s, WorkloadError
+from foretrace.base import Int64s, WorkloadError, dataclass
 
 if TYPE_CHECKING:
     import polars as pl

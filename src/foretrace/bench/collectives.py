@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from foretrace.answer import count_text
-from foretrace.base import TraceError
+from foretrace.base import TraceError, dataclass
 from foretrace.bench.tree import Tree
 from foretrace.trace import ExecutionNode
 

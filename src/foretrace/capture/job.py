@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from dataclasses import dataclass
 from importlib.util import find_spec
 
-from foretrace.base import MissingExtraError
+from foretrace.base import MissingExtraError, dataclass
 from foretrace.trace import ProcessGroup
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import FORMAT_BY_NAME
+from foretrace.base import FORMAT_BY_NAME, dataclass
 
 if TYPE_CHECKING:
     import torch

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s
+from foretrace.base import Float64s, dataclass
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 

@@ -14,12 +14,12 @@ that tables of single kernels tell only in part:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Float64s
+from foretrace.base import Float64s, dataclass
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, constants_for, shipped_constants
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests, Source

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, dataclass
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
 
 _Answer = tuple[int, int, int, int, str]  # duration, low, high, source, family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from foretrace.base import (
     Integers,
     Remembering,
     UInt8s,
+    dataclass,
 )
 from foretrace.graph.nodes import (
     DEVICE_KINDS,

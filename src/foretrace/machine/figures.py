@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +31,7 @@ from foretrace.base import (
     Shelf,
     Statement,
     Table,
+    dataclass,
     document_names,
     document_path,
     read_document,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, dataclass
 from foretrace.numerics.formats import FloatFormat, Rounding, float_format, rounded
 from foretrace.numerics.libraries import Tensor, torch
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from foretrace.base import dataclass
 from foretrace.numerics.libraries import Tensor, torch
 
 

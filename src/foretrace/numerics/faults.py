@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, dataclass
 from foretrace.numerics.formats import FloatFormat, float_format
 from foretrace.numerics.libraries import Tensor, torch
 

@@ -6,10 +6,11 @@ One microbatch on one rank: no plan is in it, and no time.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
+from foretrace.base import dataclass
 from foretrace.operators.counting import work_of
 from foretrace.operators.recognition import operator_class
 from foretrace.operators.shapes import Tensor

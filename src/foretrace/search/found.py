@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
@@ -24,6 +23,7 @@ from foretrace.answer import (
     duration_text,
     plain,
 )
+from foretrace.base import dataclass
 from foretrace.search.alone import Alone, alone_table
 from foretrace.search.found_links import LinksTried, links_table
 from foretrace.search.looked import Looked

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from foretrace.answer import (
     Answer,
     Column,
@@ -17,6 +15,7 @@ from foretrace.answer import (
     Unit,
     percent_text,
 )
+from foretrace.base import dataclass
 from foretrace.serve import ServiceTarget
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import (
@@ -21,7 +20,7 @@ from foretrace.answer import (
     duration_text,
     plain,
 )
-from foretrace.base import NS_PER_S
+from foretrace.base import NS_PER_S, dataclass
 from foretrace.workload import (
     Footprint,
     MemoryTier,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s
+from foretrace.base import Float64s, dataclass
 from foretrace.search.table_account import (
     NUM_RESOURCES,
     NUM_TIMED,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from foretrace.answer import (
     Answer,
@@ -17,7 +16,7 @@ from foretrace.answer import (
     Unit,
     number_text,
 )
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, dataclass
 from foretrace.serve.deployment import Deployment
 from foretrace.serve.requests import Requests
 from foretrace.serve.serving import ServiceTarget

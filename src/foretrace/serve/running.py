@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from foretrace.base import Int64s, SimulationError, WorkloadError
+from foretrace.base import Int64s, SimulationError, WorkloadError, dataclass
 from foretrace.serve import _compiled
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.requests import Requests

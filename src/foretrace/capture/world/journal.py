@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
+from foretrace.base import dataclass
 from foretrace.capture.world.role import (
     COMPUTE_STREAM,
     FORWARD,

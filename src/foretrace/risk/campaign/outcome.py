@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -19,7 +18,7 @@ from foretrace.answer import (
     cell_text,
     long_duration_text,
 )
-from foretrace.base import NS_PER_DAY, Bools, Float64s, Int64s
+from foretrace.base import NS_PER_DAY, Bools, Float64s, Int64s, dataclass
 from foretrace.risk.campaign.campaign import Campaign
 
 _ODDS = (0.05, 0.5, 0.95)

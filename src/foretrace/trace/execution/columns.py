@@ -7,10 +7,9 @@ themselves needs every argument, values and shapes included: `ExecutionNode`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, dataclass
 
 NO_STRING = -1
 NO_NODE = -1

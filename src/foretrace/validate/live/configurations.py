@@ -6,9 +6,10 @@ to choose its sizes. Nothing is dropped from it, and nothing in it is changed af
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from foretrace.analyze import Selection
+from foretrace.base import dataclass
 from foretrace.capture import TrainingSettings
 from foretrace.graph import Part, Phase
 from foretrace.whatif import (

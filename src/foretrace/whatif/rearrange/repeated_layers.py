@@ -8,7 +8,8 @@ the forward and the backward pass of one layer may come from different ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from foretrace.base import dataclass
 
 _Chunks = Mapping[int, tuple[int, ...]]
 

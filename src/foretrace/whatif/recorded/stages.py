@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s
+from foretrace.base import CollectiveKind, Int64s, dataclass
 from foretrace.graph import NO_LAYER, ExecutionGraph, NodeKind, Part, Phase
 
 REDUCE = CollectiveKind.ALL_REDUCE

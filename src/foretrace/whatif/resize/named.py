@@ -9,11 +9,10 @@ in the shape and the neighbours decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from foretrace.base import ScenarioError
+from foretrace.base import ScenarioError, dataclass
 from foretrace.workload import Plan
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from foretrace.base import dataclass
 from foretrace.graph import Part, Phase
 from foretrace.operators import Tensor
 from foretrace.workload.blocks import calls

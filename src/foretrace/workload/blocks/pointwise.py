@@ -6,8 +6,7 @@ as the operators that eager PyTorch runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from foretrace.base import dataclass
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import (
     cast,

@@ -14,8 +14,9 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from foretrace.base import dataclass
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import cast, fused, norm_backward, state_product
 from foretrace.workload.blocks.delta_rule import DeltaScan

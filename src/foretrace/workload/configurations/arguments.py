@@ -11,11 +11,11 @@ import ast
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
-from foretrace.base import Table, WorkloadError
+from foretrace.base import Table, WorkloadError, dataclass
 
 _TOKEN = re.compile(
     r"(?P<comment>(?<![^\s;|&(])#[^\n]*)"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from foretrace.base import known_format
+from foretrace.base import dataclass, known_format
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.software import Software
 from foretrace.workload.models.transformer import Transformer

@@ -8,10 +8,11 @@ part; what `coarsened` finds in all kernels of the unit (`template`) follows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from foretrace.base import dataclass
 from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.layout.part_times import PartTimes
 from foretrace.workload.layout.piece_program import PieceProgram, Rows, Wait, program_of

@@ -10,12 +10,11 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, WorkloadError
+from foretrace.base import Float64s, Int64s, WorkloadError, dataclass
 
 EVEN_IDS = "even"
 _ZIPF = "zipf:"

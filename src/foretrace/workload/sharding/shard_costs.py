@@ -9,8 +9,7 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from foretrace.base import dataclass
 from foretrace.machine import Machine
 from foretrace.workload.sharding.tables import TableScheme
 
