@@ -49,6 +49,7 @@ def explore(
         found,
         ranks_meant(draft, hardware, gpus),
         fits=lambda plan: int(memory.stage_bytes(plan).max()) <= hardware.chip.memory_bytes,
+        domain=hardware.tiers[0].num_ranks,
     ).plan
     explorer = Explorer(
         model=found,

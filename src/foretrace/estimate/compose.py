@@ -40,6 +40,7 @@ from foretrace.software import (
     load_software,
 )
 from foretrace.workload import (
+    DIVISION,
     Completions,
     Convention,
     Footprint,
@@ -67,7 +68,6 @@ _MORE_HOSTS = 16  # times as many, for plans that fit
 _MAX_NAMES = 5  # in a note
 _MUCH = 0.05  # share of the step from which on a note is due: as wide as many an interval
 _MOST = 1 / 3  # share of the step above which communication is what it is about
-_DIVISION = ("tensor", "context", "pipeline", "expert", "sharding")  # of the model over ranks
 
 
 class EstimateOptions(TypedDict, total=False):
@@ -239,7 +239,11 @@ def estimate_draft(
     if (software := options.get("software")) is not None:
         draft = replace(draft, stated={**software_draft(software).stated, **draft.stated})
     found = completions(
-        draft, model, num_ranks, fits=lambda plan: _fits(_memory(model, plan, machine))
+        draft,
+        model,
+        num_ranks,
+        fits=lambda plan: _fits(_memory(model, plan, machine)),
+        domain=machine.tiers[0].num_ranks,
     )
     plans, total = found.plans, len(found.plans)
     machine = with_hosts(machine, max(plan.num_ranks for plan in plans))
@@ -266,7 +270,7 @@ def estimate_draft(
             "many to use"
         )
         answer = replace(answer, notes=(note, *answer.notes))
-    if isinstance(model, Transformer) and not any(map(draft.states, _DIVISION)):
+    if isinstance(model, Transformer) and not any(map(draft.states, DIVISION)):
         answer = replace(answer, notes=(*_notes_on_division(answer), *answer.notes))
     if not found.assumptions:
         return answer

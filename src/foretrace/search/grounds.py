@@ -294,6 +294,7 @@ class ModelGround:
                 self.model,
                 self.spaces[0].num_ranks,
                 fits=lambda plan: self._peak_bytes(plan) <= chip.memory_bytes,
+                domain=self.machine.tiers[0].num_ranks,
             ).plan
         except WorkloadError:
             return None

@@ -154,6 +154,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.transformer import StateRule as StateRule
     from foretrace.workload.models.transformer import StateSpace as StateSpace
     from foretrace.workload.models.transformer import Transformer as Transformer
+    from foretrace.workload.plan.completion import DIVISION as DIVISION
     from foretrace.workload.plan.completion import Assumption as Assumption
     from foretrace.workload.plan.completion import Completions as Completions
     from foretrace.workload.plan.completion import complete as complete

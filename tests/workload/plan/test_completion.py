@@ -139,6 +139,37 @@ def test_experts_are_whole_or_divided_as_other_layers_are() -> None:
     assert [plan.expert_tensor for plan in too_many.plans] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("domain", "num_ranks", "sizes"),
+    [(8, 64, [8, 1]), (72, 64, [8, 1]), (8, 12, [4, 1]), (4, 64, [4, 1]), (8, 7, None)],
+)
+def test_experts_lie_over_a_fast_domain_where_nothing_is_said_of_a_division(
+    domain: int, num_ranks: int, sizes: list[int] | None
+) -> None:
+    bare = PlanDraft().with_keys({"global_batch": 4 * num_ranks, "sequence": 4096})
+
+    found = completions(bare, MIXTRAL, num_ranks, domain=domain)
+
+    values = {one.key: list(one.shown) for one in found.assumptions}
+    assert values.get("parallelism.ep") == sizes
+    assert found.plan.expert == (1 if sizes is None else sizes[0])
+
+
+@pytest.mark.parametrize("key", ["tp", "ep", "pp", "sharding.level"])
+def test_a_division_that_is_said_is_left_as_it_is(key: str) -> None:
+    stated = "zero1" if key == "sharding.level" else 1
+    bare = PlanDraft().with_keys({"global_batch": 64, "sequence": 4096, key: stated})
+
+    assert completions(bare, MIXTRAL, 16, domain=8).plan.expert == 1
+
+
+def test_dense_models_and_machines_without_a_domain_divide_no_experts() -> None:
+    bare = PlanDraft().with_keys({"global_batch": 64, "sequence": 4096})
+
+    for model, domain in ((LLAMA, 8), (MIXTRAL, 1)):
+        assert completions(bare, model, 16, domain=domain).plan.expert == 1
+
+
 def test_one_axis_alone_is_taken_for_fsdp() -> None:
     plan = complete(PlanDraft().with_keys({"global_batch": 8, "sequence": 8}), LLAMA, 8)
 
