@@ -43,9 +43,12 @@ def meanings() -> dict[str, str]:
 
 def tried() -> set[str]:
     """Keys that are tried over their legal values if a plan leaves them open."""
-    draft = PlanDraft().with_keys({"tp": 2, "pp": 2, "global_batch": 64})
+    stated = {"tp": 2, "pp": 2, "global_batch": 64}
     models = [load_model(name) for name in ("llama3-8b", "mixtral-8x7b")]
-    return {each.key for model in models for each in completions(draft, model, 16).assumptions}
+    found = [completions(PlanDraft().with_keys(stated), model, 16) for model in models]
+    bare = PlanDraft().with_keys({"global_batch": 64})
+    found.append(completions(bare, models[1], 16, domain=8))
+    return {each.key for one in found for each in one.assumptions}
 
 
 def keys() -> str:
