@@ -5,7 +5,9 @@ that tables of single kernels tell only in part:
 
 - Near its power limit a chip lowers its clock. A fit to single products finds how far (`throttle`)
   and after how long; within a step that time has always passed. Carried to a chip of another power
-  limit it is another: power grows with the cube of the clock.
+  limit it is another: power grows with the cube of the clock. What a chip's description says that
+  large products keep up counts before that.
+  Where a chip's description says what large products keep up, that counts.
 - Software decides what else differs: which library's kernels run, on which numbers, joined with
   what. Such factors belong to software (`foretrace.software`), learned from published training
   runs; `foretrace validate runs` shows what they are worth, each source predicted by the others.
@@ -20,7 +22,16 @@ from functools import cached_property
 import numpy as np
 
 from foretrace.base import Float64s, dataclass
-from foretrace.cost.constants import ELSEWHERE, Constants, Fit, constants_for, shipped_constants
+from foretrace.cost.choosing import chosen_fit
+from foretrace.cost.constants import (
+    ELSEWHERE,
+    Constants,
+    Fit,
+    constants_for,
+    shipped_constants,
+    width_of,
+)
+from foretrace.cost.gemm import LIBRARY, GemmShapes, gemm_ns
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests, Source
 from foretrace.cost.network.costs import collective_costs
@@ -98,6 +109,7 @@ class FittedCosts:
 
 _PRODUCTS = "gemm"
 _ATTENTION = "attention"
+_LARGE = 16_384  # rows, columns and terms of a product that waits for nothing but arithmetic
 
 
 def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> CostModel:
@@ -114,8 +126,18 @@ def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> 
     if factors is None:
         factors = kernel_factors(load_software(UNKNOWN_SOFTWARE), chip.architecture)
     lasting = FittedCosts(machine, under_lasting_load(constants_for(chip), chip))
-    power = power_factor(chip, load_chip(chip.parent)) if chip.parent else 1.0
-    return Slower(Slower(lasting, {_ATTENTION: max(1.0, power)}), factors)
+    return Slower(Slower(lasting, {_ATTENTION: max(1.0, _attention_factor(chip))}), factors)
+
+
+def _attention_factor(chip: Chip) -> float:
+    """Times as long as carried from another chip: its clock falls as that of products does."""
+    if "bf16" in chip.lasting_by_dtype:
+        alone = constants_for(chip)
+        both = (alone, under_lasting_load(alone, chip))
+        fits = [chosen_fit((_PRODUCTS, LIBRARY, "bf16"), chip, one) for one in both]
+        benchmark, lasting = (1 + one.fit.values["throttle"] if one else 1.0 for one in fits)
+        return lasting / benchmark
+    return power_factor(chip, load_chip(chip.parent)) if chip.parent else 1.0
 
 
 def under_lasting_load(
@@ -131,8 +153,24 @@ def under_lasting_load(
     found = []
     for one in constants:
         power = power_factor(chip, alike[one.chip]) if chip and one.chip in alike else 1.0
-        found.append(replace(one, fits=tuple(_lasting(fit, power) for fit in one.fits)))
+        fits = (_lasting(fit, power) for fit in one.fits)
+        found.append(replace(one, fits=tuple(_as_stated(fit, chip) for fit in fits)))
     return tuple(found)
+
+
+def _as_stated(fit: Fit, chip: Chip | None) -> Fit:
+    """The clock at which large products have the rate that the chip's description says they keep."""
+    if chip is None or (fit.model, fit.kind) != (_PRODUCTS, LIBRARY) or fit.is_of_steps:
+        return fit
+    dtype = next((one for one in chip.lasting_by_dtype if width_of(one) == fit.width), None)
+    if dtype is None:
+        return fit
+    dtype = "bf16" if "bf16" in chip.lasting_by_dtype and fit.width == width_of("bf16") else dtype
+    large = GemmShapes.of(np.full((1, 4), (1, _LARGE, _LARGE, _LARGE)), dtype)
+    cold_ns = gemm_ns(large, chip, {**fit.values, "throttle": 0.0})
+    lasting_ns = large.num_flops / chip.lasting_by_dtype[dtype]
+    throttle = max(0.0, float((lasting_ns / cold_ns)[0]) - 1)
+    return replace(fit, values={**fit.values, "throttle": throttle})
 
 
 def _lasting(fit: Fit, power: float) -> Fit:

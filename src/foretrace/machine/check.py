@@ -12,6 +12,7 @@ from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told
 from foretrace.base import dataclass
 from foretrace.machine.chip import (
     CHIP_FIELDS,
+    LASTING_FIELDS,
     PEAK_FIELDS,
     PER_CLOCK_FIELDS,
     Chip,
@@ -138,6 +139,7 @@ def _chip_remarks(chip: Chip, folders: Sequence[Path]) -> Iterator[Remark]:
         **_by_key(CHIP_FIELDS),
         **_by_key(PEAK_FIELDS, "peak."),
         **_by_key(PER_CLOCK_FIELDS, "per_clock."),
+        **_by_key(LASTING_FIELDS, "lasting."),
     }
     yield from _figure_remarks(subject, chip.figures, fields)
     base = load_chip(chip.parent, folders) if chip.parent else _same_device(chip)

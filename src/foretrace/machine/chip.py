@@ -6,7 +6,7 @@ All peaks are dense; half of what a data sheet states "with sparsity".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -109,6 +109,16 @@ PEAK_FIELDS = tuple(
     )
     for dtype in DTYPES
 )
+LASTING_FIELDS = tuple(
+    FigureField(
+        dtype,
+        QuantityKind.OPERATIONS,
+        "0.01 TFLOP/s",
+        "100 PFLOP/s",
+        f"of large products in {dtype} under lasting load",
+    )
+    for dtype in DTYPES
+)
 PER_CLOCK_FIELDS = tuple(
     FigureField(
         dtype, QuantityKind.COUNT, 1, 65536, f"operations of one processor in a clock, {dtype}"
@@ -117,7 +127,7 @@ PER_CLOCK_FIELDS = tuple(
 )
 
 _TEXT_KEYS = ("kind", "title", "vendor", "architecture", "device_names", "sources")
-_KEYS = (*_TEXT_KEYS, "figures", "peak", "per_clock")
+_KEYS = (*_TEXT_KEYS, "figures", "peak", "per_clock", "lasting")
 _DEVICE_NAMES = DescriptionKey("device_names", tuple[str, ...])
 
 
@@ -159,6 +169,8 @@ class Chip(DataSheet):
     figures: tuple[Figure, ...]  # all numbers with their sources
     parent: str  # the description it extends; "" if none
     path: Path
+    # Operations per ns of large products after minutes of them, where that was measured.
+    lasting_by_dtype: Mapping[str, float] = field(default_factory=dict)
     storage_bytes_per_ns: float | None = None  # its share of reads from its host's disks
     costs: Path | None = None  # folder of the user's own measurements and constants
 
@@ -269,6 +281,7 @@ def _chip(found: Document) -> Chip:
         figures("figures", CHIP_FIELDS),
         peaks,
         per_clock=figures("per_clock", PER_CLOCK_FIELDS),
+        lasting=figures("lasting", LASTING_FIELDS),
     )
 
 
@@ -278,6 +291,7 @@ def _assembled(
     peaks: Mapping[str, Figure],
     *,
     per_clock: Mapping[str, Figure],
+    lasting: Mapping[str, Figure],
 ) -> Chip:
     clock = number(own, "boost_clock")
     return Chip(
@@ -303,10 +317,12 @@ def _assembled(
         power_watts=number(own, "power"),
         peak_by_dtype={key: figure.value for key, figure in peaks.items()},
         per_clock_by_dtype={key: round(figure.value) for key, figure in per_clock.items()},
+        lasting_by_dtype={key: figure.value for key, figure in lasting.items()},
         figures=(
             *own.values(),
             *prefixed("peak", peaks),
             *prefixed("per_clock", per_clock),
+            *prefixed("lasting", lasting),
         ),
         parent=found.parent,
         path=found.path,

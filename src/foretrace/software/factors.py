@@ -31,7 +31,13 @@ PRODUCTS_BY_FORMAT = {
 }
 PRODUCTS = PRODUCTS_BY_FORMAT["16bit"]
 # What a generation of chips without runs of its own is taken to be like.
-_OLDER = {"Blackwell Ultra": "Blackwell", "Blackwell": "Hopper", "Hopper": "Ampere"}
+_OLDER = {
+    "Blackwell Ultra": "Blackwell",
+    "Blackwell": "Hopper",
+    "Hopper": "Ampere",
+    "CDNA 4": "CDNA 3",
+    "CDNA 3": "Hopper",
+}
 
 
 def kernel_factors(

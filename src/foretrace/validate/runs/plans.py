@@ -16,6 +16,7 @@ from foretrace.workload import (
     Plan,
     Precision,
     Recompute,
+    RecomputeModule,
     Sharding,
     Transformer,
     check_plan,
@@ -46,7 +47,8 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
     """
     _refuse_unknown(run)
     base = _base(run, has_experts=model.experts is not None)
-    recompute = _recomputes(run, base.recompute)
+    modules = _recompute_modules(run)
+    recompute = _recomputes(run, base.recompute, modules)
     micro_batch = (run.micro_batch,) if run.micro_batch else _MICRO_BATCHES
     sharding = _shardings(run, base.sharding)
     assumed = tuple(
@@ -70,6 +72,8 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
     reasons: list[str] = []
     for size, kept, divided in choices:
         plan = replace(base, micro_batch=size, recompute=kept, sharding=divided)
+        if modules and kept is Recompute.SELECTIVE:
+            plan = replace(plan, recompute_modules=modules)
         try:
             check_plan(plan, model)
         except WorkloadError as err:
@@ -143,7 +147,29 @@ def _precision(run: PublishedRun, stated: Precision) -> Precision:
     return replace(stated, products=products, activations=kept, parameters=kept)
 
 
-def _recomputes(run: PublishedRun, usual: Recompute) -> tuple[Recompute, ...]:
+def _recompute_modules(run: PublishedRun) -> tuple[RecomputeModule, ...]:
+    """What a column `recompute_modules` names, by spaces or commas; "none" is none.
+
+    Source:
+        NVIDIA-NeMo/Megatron-Bridge, scripts/performance/utils/overrides.py: modules that a
+        configuration names are recomputed, selectively.
+    """
+    names = run.texts.get("recompute_modules", "").replace(",", " ").split()
+    known = {one.value: one for one in RecomputeModule}
+    unknown = [name for name in names if name not in known and name != "none"]
+    if unknown:
+        raise WorkloadError(
+            f"run {run.id!r} recomputes modules called {', '.join(unknown)}: known are "
+            f"{', '.join(known)}."
+        )
+    return tuple(known[name] for name in names if name != "none")
+
+
+def _recomputes(
+    run: PublishedRun, usual: Recompute, modules: Sequence[RecomputeModule]
+) -> tuple[Recompute, ...]:
+    if modules and run.recompute != Recompute.FULL.value:
+        return (Recompute.SELECTIVE,)
     if run.recompute is None:
         return _first(usual, tuple(Recompute))
     known = _RECOMPUTES.get(run.recompute.split(" ")[0])

@@ -60,7 +60,7 @@ class PublishedRun:
     measured_s: float | None
     peak_memory_gib: float | None
     description: RunsDescription = field(repr=False)  # of the table
-    beside: Row = field(default_factory=dict, repr=False)  # what is known of it elsewhere
+    beside: Row = field(default_factory=dict, repr=False)  # other columns, of tables beside too
     software_class: TrainingSoftware | None = field(default=None, repr=False)  # if that is to count
 
     @property
@@ -165,7 +165,7 @@ def run_of(
         "peak_memory_gib": cells.number("peak_memory_gib"),
         "launch_times": cells.number("launch_times"),
         "description": description,
-        "beside": {name: text for name, text in beside.items() if name not in texts},
+        "beside": {name: text for name, text in beside.items() if name not in _OWN},
     }
     read: dict[str, Callable[[str], object]] = {
         "int": cells.needed_count,
@@ -176,6 +176,9 @@ def run_of(
     typed = ((one.name, str(one.type)) for one in fields(PublishedRun))
     own |= {name: read[kind](name) for name, kind in typed if kind in read}
     return PublishedRun(**own)
+
+
+_OWN = frozenset(one.name for one in fields(PublishedRun))
 
 
 @dataclass(frozen=True)
