@@ -37,7 +37,7 @@ from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelReq
 from foretrace.cost.network.costs import collective_costs
 from foretrace.cost.network.span import GroupSpans
 from foretrace.machine import Chip, Machine, load_chip
-from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
+from foretrace.software import kernel_factors, unstated_software
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> 
     Args:
         machine: what the step runs on.
         factors: times as long as under lasting load alone, by how a family of kernels begins;
-            those of software of which nothing is known, if left out.
+            those where no software is stated, if left out.
     """
     chip = machine.chip
     if factors is None:
-        factors = kernel_factors(load_software(UNKNOWN_SOFTWARE), chip.architecture)
+        factors = kernel_factors(unstated_software(), chip.architecture)
     lasting = FittedCosts(machine, under_lasting_load(constants_for(chip), chip))
     return Slower(Slower(lasting, {_ATTENTION: max(1.0, _attention_factor(chip))}), factors)
 
@@ -159,7 +159,7 @@ def under_lasting_load(
 
 
 def _as_stated(fit: Fit, chip: Chip | None) -> Fit:
-    """The clock at which large products have the rate that the chip's description says they keep."""
+    """The clock that gives large products the rate that the chip's description states."""
     if chip is None or (fit.model, fit.kind) != (_PRODUCTS, LIBRARY) or fit.is_of_steps:
         return fit
     dtype = next((one for one in chip.lasting_by_dtype if width_of(one) == fit.width), None)

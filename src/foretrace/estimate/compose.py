@@ -33,11 +33,10 @@ from foretrace.estimate.step_time import (
 from foretrace.machine import Machine, with_hosts
 from foretrace.operators import ModuleProgram
 from foretrace.software import (
-    UNKNOWN_SOFTWARE,
     Knowledge,
     TrainingSoftware,
     kernel_factors,
-    load_software,
+    unstated_software,
 )
 from foretrace.workload import (
     DIVISION,
@@ -144,7 +143,7 @@ def estimate(
     else:
         laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     laid_out = with_widest_groups(laid_out, machine)
-    known = software or load_software(UNKNOWN_SOFTWARE)
+    known = software or unstated_software()
     is_shared = network is NetworkUse.SHARED
     costs_of = None
     if costs is None:
@@ -306,14 +305,14 @@ def with_nearest(found: Estimate) -> Estimate:
 def software_costs(
     machine: Machine, software: TrainingSoftware | None = None, *, num_ranks: int | None = None
 ) -> CostModel:
-    """What predicts durations within a step of software, or of such as nothing is known of.
+    """What predicts durations within a step of software, or where none is stated.
 
     Args:
         machine: with the chips.
         software: what runs the step.
         num_ranks: chips of the job; several, if left out.
     """
-    known = software or load_software(UNKNOWN_SOFTWARE)
+    known = software or unstated_software()
     architecture = machine.chip.architecture
     return step_costs(machine, kernel_factors(known, architecture, is_alone=num_ranks == 1))
 

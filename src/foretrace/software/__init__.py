@@ -21,5 +21,6 @@ if TYPE_CHECKING:
     from foretrace.software.software import load_software as load_software
     from foretrace.software.software import software_called as software_called
     from foretrace.software.software import software_names as software_names
+    from foretrace.software.software import unstated_software as unstated_software
 
 lazily(__name__)

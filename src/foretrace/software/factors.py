@@ -8,8 +8,10 @@ kernels). Classes whose products one library issues (PyTorch's, with a compiler 
 share what their sources taught, whose geometric mean counts. Of a library that nobody ran in a
 format on an architecture: its factor in another format there, times what sets the formats apart in
 other libraries; else the mean over other libraries, then the mean over all on the architecture
-before: what sets a library apart on one chip says little of the next. A source can be left out, so
-that its runs are predicted by what the others taught. All of them ran on several chips: a chip that
+before: what sets a library apart on one chip says little of the next. Names that
+mean nothing have taught too, of themselves alone: other software than what is described is no
+average of it. A source can be left out, so that its runs are predicted by what the others taught.
+All of them ran on several chips: a chip that
 works alone exchanges nothing beside its products, and has no such factor.
 """
 
@@ -21,7 +23,12 @@ from functools import cache
 import numpy as np
 
 from foretrace.base import SIXTEEN_BITS
-from foretrace.software.software import TrainingSoftware, load_software, software_names
+from foretrace.software.software import (
+    UNKNOWN_SOFTWARE,
+    TrainingSoftware,
+    load_software,
+    software_names,
+)
 
 # How families of products begin, by the units that work on their numbers.
 PRODUCTS_BY_FORMAT = {
@@ -87,8 +94,8 @@ def _learned_factor(library: str, architecture: str, asked: tuple[str, frozenset
     own = by_library.get(library)
     if own is None:
         own = _of_other_formats(library, by_library, by_format.values())
-    if own is None:
-        own = _mean(by_library.values())
+    if own is None:  # names that mean nothing are no library
+        own = _mean(one for name, one in by_library.items() if name != UNKNOWN_SOFTWARE)
     if own is not None:
         return own
     older = _OLDER.get(architecture)

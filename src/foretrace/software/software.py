@@ -10,7 +10,7 @@ class of its own (`unknown`), never quietly one of the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
@@ -277,6 +277,11 @@ def _knowledge(name: str, family: str, *, is_release: bool) -> Knowledge:
     if family == UNKNOWN_SOFTWARE:
         return Knowledge.UNKNOWN
     return Knowledge.RELEASE if is_release or name != family else Knowledge.CLASS
+
+
+def unstated_software() -> TrainingSoftware:
+    """What is taken where nobody said what runs a model: kernels as the mean over libraries."""
+    return replace(load_software(UNKNOWN_SOFTWARE), library="")
 
 
 def _table(stated: Mapping[str, Any], name: str, where: str) -> Table:

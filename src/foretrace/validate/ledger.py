@@ -32,7 +32,7 @@ from foretrace.answer import (
 )
 from foretrace.base import WorkloadError, dataclass, written_beside
 from foretrace.estimate import Estimate
-from foretrace.software import PRODUCTS, UNKNOWN_SOFTWARE, kernel_factors, load_software
+from foretrace.software import PRODUCTS, kernel_factors, unstated_software
 from foretrace.validate.measures import mean_size
 from foretrace.workload import Transformer, plan_table
 
@@ -241,7 +241,7 @@ class Ledger(Answer):
 def kept(found: Estimate, name: str, *, date: str, version: str) -> KeptPrediction:
     """An estimate, to be kept until its run is there."""
     software = found.software
-    known = software or load_software(UNKNOWN_SOFTWARE)
+    known = software or unstated_software()
     is_alone = found.plan.num_ranks == 1
     factors = kernel_factors(known, found.machine.chip.architecture, is_alone=is_alone)
     products = (

@@ -97,7 +97,7 @@ def test_configurations_of_megatron_bridge_say_what_its_tables_do_not(tmp_path: 
 
 
 def test_rows_of_other_software_have_nothing_beside(tmp_path: Path) -> None:
-    assert published(tmp_path).beside == {}
+    assert not {"dispatcher", "graphs"} & published(tmp_path).beside.keys()
     assert DESCRIPTION.beside
 
 
