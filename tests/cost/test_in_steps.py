@@ -26,7 +26,7 @@ from foretrace.cost import (
     under_lasting_load,
     write_constants,
 )
-from foretrace.machine import load_chip, load_machine
+from foretrace.machine import Chip, load_chip, load_machine
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 
 _MM = '{"dims":[[4096,4096],[4096,4096]],"types":["c10::BFloat16","c10::BFloat16"]}'
@@ -191,3 +191,17 @@ def test_of_chips_equally_near_the_benchmark_that_most_share_counts() -> None:
     assert found.fit.source == _chosen("a100-sxm-80gb", "bf16").fit.source
     assert found.fit.source != _chosen("gh200-96gb", "bf16").fit.source
     assert found.source is Source.TRANSFERRED
+
+
+def test_large_products_keep_the_rate_that_a_chip_states_and_attention_slows_with_them() -> None:
+    chip = load_chip("mi300x")
+    sizes = [Operation("gemm", "library", "bf16", (1, 16384, 16384, 16384))]
+    unstated = replace(chip, lasting_by_dtype={})
+
+    def rate(one: Chip) -> float:
+        lasting = under_lasting_load(constants_for(one), one)
+        ns = float(FittedKernels(one, lasting).operation_costs(sizes).duration_ns[0])
+        return 2 * 16384**3 / ns
+
+    assert rate(chip) == pytest.approx(chip.lasting_by_dtype["bf16"], rel=0.01)
+    assert rate(unstated) > 1.3 * rate(chip)

@@ -167,9 +167,11 @@ def _as_stated(fit: Fit, chip: Chip | None) -> Fit:
         return fit
     dtype = "bf16" if "bf16" in chip.lasting_by_dtype and fit.width == width_of("bf16") else dtype
     large = GemmShapes.of(np.full((1, 4), (1, _LARGE, _LARGE, _LARGE)), dtype)
-    cold_ns = gemm_ns(large, chip, {**fit.values, "throttle": 0.0})
-    lasting_ns = large.num_flops / chip.lasting_by_dtype[dtype]
-    throttle = max(0.0, float((lasting_ns / cold_ns)[0]) - 1)
+    cold_ns, half_ns = (
+        float(gemm_ns(large, chip, {**fit.values, "throttle": throttle})[0]) for throttle in (0, 1)
+    )
+    lasting_ns = float(large.num_flops[0]) / chip.lasting_by_dtype[dtype]
+    throttle = max(0.0, (lasting_ns - cold_ns) / (half_ns - cold_ns))
     return replace(fit, values={**fit.values, "throttle": throttle})
 
 

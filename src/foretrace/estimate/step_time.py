@@ -61,6 +61,9 @@ from foretrace.workload import (
 # inside their intervals, every source counting alike (docs/accuracy.md, `foretrace validate runs`).
 # Intervals of chips without measurements of their own are wide already: Blackwell's need less.
 _OF_EXPERTS = 0.22
+# 27 runs with experts of five sources, predicted before anything was known of them, need 0.38 for
+# 80%, every source counting alike: this much beside the former where less than a release is known.
+_OF_EXPERTS_FURTHER = 0.31
 _OF_DENSE, _OF_DENSE_ON_NEWEST = 0.12, 0.02
 _NEWEST = "Blackwell"
 # Further widths: the same dense runs with the class of their software known alone need 0.21, those
@@ -84,7 +87,10 @@ _NEVER_FREE = (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOL
 def unmodelled_width(*, has_experts: bool, knowledge: Knowledge, architecture: str) -> float:
     """Logarithmic width each way of what no cost model knows, by what is known of the job."""
     own = _OF_DENSE_ON_NEWEST if architecture.startswith(_NEWEST) else _OF_DENSE
-    return math.hypot(_OF_EXPERTS if has_experts else own, OF_KNOWLEDGE[knowledge])
+    if not has_experts:
+        return math.hypot(own, OF_KNOWLEDGE[knowledge])
+    is_known = knowledge is Knowledge.RELEASE
+    return _OF_EXPERTS if is_known else math.hypot(_OF_EXPERTS, _OF_EXPERTS_FURTHER)
 
 
 @dataclass(frozen=True)

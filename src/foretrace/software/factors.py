@@ -8,11 +8,10 @@ kernels). Classes whose products one library issues (PyTorch's, with a compiler 
 share what their sources taught, whose geometric mean counts. Of a library that nobody ran in a
 format on an architecture: its factor in another format there, times what sets the formats apart in
 other libraries; else the mean over other libraries, then the mean over all on the architecture
-before: what sets a library apart on one chip says little of the next. Names that
-mean nothing have taught too, of themselves alone: other software than what is described is no
-average of it. A source can be left out, so that its runs are predicted by what the others taught.
-All of them ran on several chips: a chip that
-works alone exchanges nothing beside its products, and has no such factor.
+before: what sets a library apart on one chip says little of the next. Names that mean nothing have
+taught too, of themselves alone: other software than what is described is no average of it. A source
+can be left out, so that its runs are predicted by what the others taught. All of them ran on
+several chips: one that works alone exchanges nothing beside its products, and has no such factor.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from foretrace.base import WorkloadError
 from foretrace.validate import read_runs, unread_rows
 from foretrace.validate.runs.configuration import model_of
 from foretrace.validate.runs.plans import plans_of
+from foretrace.workload import Recompute, RecomputeModule
 from tests.validate.runs.sample import DESCRIPTION, published, write_table
 
 
@@ -64,3 +65,31 @@ def test_how_long_launches_take_is_a_column_and_in_the_plan(tmp_path: Path) -> N
     model = model_of(run)
     assert plans_of(run, model).plans[0].implementation.launch_times == 2.5
     assert plans_of(known, model).plans[0].implementation.launch_times is None
+
+
+def test_columns_that_no_field_has_are_seen_by_rules_and_modules_are_recomputed(
+    tmp_path: Path,
+) -> None:
+    path = write_table(tmp_path / "runs.csv", {"recompute": ""})
+    header, row = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(
+        f"{header},dispatcher,recompute_modules\n{row},hybridep,layernorm core_attn\n",
+        encoding="utf-8",
+    )
+    (run,) = read_runs(path, DESCRIPTION)
+
+    (plan,) = plans_of(run, model_of(run)).plans
+
+    assert plan.dispatch.orders_tokens
+    assert plan.recompute is Recompute.SELECTIVE
+    assert plan.recompute_modules == (RecomputeModule.LAYER_NORM, RecomputeModule.CORE_ATTENTION)
+
+
+def test_modules_that_nobody_knows_are_named(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "runs.csv", {})
+    header, row = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(f"{header},recompute_modules\n{row},everything\n", encoding="utf-8")
+    (run,) = read_runs(path, DESCRIPTION)
+
+    with pytest.raises(WorkloadError, match="modules called everything: known are core_attn"):
+        plans_of(run, model_of(run))
