@@ -162,16 +162,16 @@ def _as_stated(fit: Fit, chip: Chip | None) -> Fit:
     """The clock that gives large products the rate that the chip's description states."""
     if chip is None or (fit.model, fit.kind) != (_PRODUCTS, LIBRARY) or fit.is_of_steps:
         return fit
-    dtype = next((one for one in chip.lasting_by_dtype if width_of(one) == fit.width), None)
-    if dtype is None:
+    stated = [one for one in chip.lasting_by_dtype if width_of(one) == fit.width]
+    if not stated:
         return fit
-    dtype = "bf16" if "bf16" in chip.lasting_by_dtype and fit.width == width_of("bf16") else dtype
+    dtype = min(stated)  # "bf16" before "fp16"
     large = GemmShapes.of(np.full((1, 4), (1, _LARGE, _LARGE, _LARGE)), dtype)
-    cold_ns, half_ns = (
+    cold_ns, slowed_ns = (
         float(gemm_ns(large, chip, {**fit.values, "throttle": throttle})[0]) for throttle in (0, 1)
     )
     lasting_ns = float(large.num_flops[0]) / chip.lasting_by_dtype[dtype]
-    throttle = max(0.0, (lasting_ns - cold_ns) / (half_ns - cold_ns))
+    throttle = max(0.0, (lasting_ns - cold_ns) / (slowed_ns - cold_ns))
     return replace(fit, values={**fit.values, "throttle": throttle})
 
 
