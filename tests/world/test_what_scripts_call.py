@@ -319,3 +319,23 @@ other.register_step_post_hook(lambda *_: told.append(scaler.is_enabled()))
     )
 
     assert told(tmp_path, 0) == [True, True]
+
+
+def test_a_module_that_was_made_without_a_device_gets_one(tmp_path: Path) -> None:
+    found = run(
+        tmp_path,
+        """
+with torch.device("meta"):
+    model = nn.Linear(16, 16)
+model.to_empty(device=torch.device("cuda", 0))
+told = [isinstance(model.weight, nn.Parameter), model.weight.is_meta]
+model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
+update = torch.optim.AdamW(model.parameters())
+""",
+        "",
+        world=1,
+    )
+
+    assert told(tmp_path, 0) == [True, False]
+    (role,) = found.roles
+    assert role.parameter_bytes == role.gradient_bytes == (16 * 16 + 16) * 4

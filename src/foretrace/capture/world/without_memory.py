@@ -36,10 +36,14 @@ def tensors_without_memory() -> Iterator[None]:
 
 def _take_data(tensor: torch.Tensor, other: torch.Tensor) -> None:
     """`Module.to` exchanges tensors without memory, which it refuses for those that are known."""
-    if isinstance(tensor, FakeTensor):
-        tensor.data = other
-    else:
+    if not isinstance(tensor, FakeTensor):
         _swapped(tensor, other)
+    elif tensor.device.type == other.device.type:
+        tensor.data = other
+    else:  # made on no device, and moved to one: data may not change its kind
+        kept, taken = vars(tensor), vars(other)
+        tensor.__dict__, other.__dict__ = taken, kept
+        torch._C._swap_tensor_impl(tensor, other)  # noqa: SLF001 - modes hold weak references
 
 
 def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
