@@ -158,15 +158,21 @@ class StepBound:
         passes = _passes_of(plan)
         stages, count = plan.pipeline, plan.num_microbatches
         # Woven pairs hide communication of one behind operators of the other.
-        own = operators if plan.schedule == _DUALPIPE else alone
+        is_hidden = plan.schedule == _DUALPIPE or _hides_experts(plan)
+        own = operators if is_hidden else alone
         work_ns, launches_ns = (
             count * table[passes].sum(axis=0).reshape(-1, stages).sum(axis=0)
             for table in (own, host)
         )
+        # What is hidden beside operators still comes one after the other on its own stream.
+        sent_ns = np.zeros_like(work_ns)
+        if is_hidden and plan.expert > 1:
+            of_chunks = self._experts_ns(plan)
+            sent_ns = count * of_chunks[passes].sum(axis=0).reshape(-1, stages).sum(axis=0)
         if plan.schedule == _DUALPIPE:
-            return int(max((work_ns + work_ns[::-1]).max() // 2, 0))
+            return int(max((one + one[::-1]).max() // 2 for one in (work_ns, sent_ns)))
         ends_ns = work_ns + fill_and_drain_ns(alone[:, :stages], passes)
-        return int(max(ends_ns.max(), launches_ns.max()))
+        return int(max(ends_ns.max(), launches_ns.max(), sent_ns.max()))
 
     def run_ns(self, plan: Plan) -> int:
         """From the plan's schedule, run unit by unit."""
@@ -211,6 +217,25 @@ class StepBound:
         _, operators, _ = self._chunks_ns(plan)
         unit_ns = operators[orders.kind, places_on_route(schedule)[orders.chunk]]
         return int(np.add.reduceat(unit_ns, orders.begin[:-1]).max())
+
+    def _experts_ns(self, plan: Plan) -> Int64s:
+        """What every pass of a chunk sends to experts; int64[kinds of passes, chunks]."""
+        work = self._clock.work(plan)
+        chunks = _parts_of_chunks(work, chunk_layers(plan, self._model.num_layers))
+        known: dict[tuple[int, Pass], int] = {}
+
+        def sent_ns(part: Passes, kind: Pass) -> int:
+            key = (id(part), kind)
+            if key not in known:
+                exchanges = [one for one in block_of(part, kind).items if isinstance(one, Exchange)]
+                own = [one for one in exchanges if one.group is Group.EXPERT]
+                known[key] = self._prices.exchanges_ns(own, plan)
+            return known[key]
+
+        found = np.zeros((len(Pass), len(chunks)), np.int64)
+        for kind in _passes_of(plan):
+            found[kind] = [sum(sent_ns(part, kind) for part in chunk) for chunk in chunks]
+        return found
 
     def _around_ns(self, plan: Plan, work: MicrobatchWork) -> tuple[Int64s, Int64s]:
         """Exchanges of tensor ranks that every pass of chunks begins and ends with.
