@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from foretrace.base import MachineError
@@ -12,15 +13,20 @@ from foretrace.cost import (
     Constants,
     Errors,
     Fit,
+    GemmShapes,
     LeftOut,
+    Operation,
     Source,
     Spread,
     chosen_fit,
+    gemm_ns,
     read_constants,
     shipped_constants,
     write_constants,
 )
 from foretrace.cost.choosing import UNTESTED_SPREAD
+from foretrace.cost.kernels import FittedKernels
+from foretrace.cost.labels import chip_labelled
 from foretrace.cost.predicting import CONSTANTS_BY_MODEL, constants_of
 from foretrace.machine import chip_names, load_chip
 
@@ -179,6 +185,57 @@ def test_a_card_s_processors_and_cache_are_fed_as_those_that_were_measured() -> 
     assert own.fit.values["prologue_ns"] != ampere.fit.values["prologue_ns"]
     # Chips whose memory feeds them keep what was fitted elsewhere.
     assert each("h100-sxm", experts)[0] > each("a100-sxm-80gb", experts)[0]
+
+
+def test_attention_of_cards_is_an_older_chip_s_and_fed_as_its_processors_are() -> None:
+    """Kernels that an A100 runs serve Ada, and cards of Blackwell, which lack later ones."""
+    shipped = shipped_constants()
+
+    def chosen(name: str, *key: str) -> dict[str, float]:
+        found = chosen_fit((key[0], key[1], key[2]), load_chip(name), shipped)
+        assert found is not None
+        return dict(found.fit.values)
+
+    prompts, tokens = ("attention", "operator", "bf16"), ("decode", "latent", "fp8")
+    ampere = chosen("a100-sxm-80gb", *prompts)
+    for card in ("l40s", "rtx-pro-6000"):
+        assert chosen(card, *prompts) == ampere | {"matrix_rate": 0.85}
+        assert chosen(card, *tokens) == chosen("a100-sxm-80gb", *tokens)
+        assert chosen(card, "decode", "flash", "bf16") == chosen(
+            "h200-sxm", "decode", "flash", "bf16"
+        )
+    assert chosen("gb200", *prompts) == chosen("b200-sxm", *prompts)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("l40s", "l40s"),
+        ("NVIDIA L40S", "l40s"),
+        ("gb200_sxm", "gb200"),
+        ("rtx_pro_6000_server", "rtx-pro-6000"),
+        ("RTXPRO6000", "rtx-pro-6000"),
+    ],
+)
+def test_systems_of_public_tables_are_chips(label: str, name: str) -> None:
+    found = chip_labelled(label)
+
+    assert found is not None
+    assert found.name == name
+
+
+def test_libraries_multiply_four_bit_numbers_with_scales_by_blocks() -> None:
+    kernels = FittedKernels(load_chip("b200-sxm"))
+    sizes = (1, 4096, 8192, 4096)
+
+    costs = kernels.operation_costs([Operation("gemm", "library", "nvfp4", sizes)])
+
+    assert costs.source.tolist() == [Source.FITTED]
+    shapes = GemmShapes.of(np.array([sizes]), "nvfp4")
+    known = chosen_fit(("gemm", "blockwise", "nvfp4"), kernels.chip, kernels.constants)
+    assert known is not None
+    expected = gemm_ns(shapes, kernels.chip, known.fit.values)[0]
+    assert costs.duration_ns[0] == pytest.approx(expected, abs=1)
 
 
 def test_a_transferred_spread_is_at_least_the_fit_s_own() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import MachineError
 from foretrace.cost import GemmShapes, gemm_ns
-from foretrace.cost.gemm import CONSTANTS
+from foretrace.cost.gemm import BLOCKWISE_CONSTANTS, CONSTANTS, without_quantising
 from foretrace.machine import load_chip
 
 CHIP = load_chip("a100-sxm-80gb")
@@ -78,3 +78,28 @@ def test_four_bit_operands_are_half_as_many_bytes_as_eight_bit_ones() -> None:
 
     results = 2 * 4096 * 4096
     assert (moved[0] - results) / (moved[1] - results) == 2
+
+
+def test_products_scaled_by_blocks_go_through_their_inner_dimension_step_by_step() -> None:
+    values = {one.name: one.start for one in BLOCKWISE_CONSTANTS} | {"step_ns": 400.0}
+    chip = load_chip("b200-sxm")
+    sizes = np.array([[1, rows, 512, 65_536] for rows in (8, 128, 256)])
+
+    few, more, most = gemm_ns(GemmShapes.of(sizes, "nvfp4"), chip, without_quantising(values))
+
+    steps_ns = 65_536 * 0.5 / 128 * 400.0
+    assert more == pytest.approx(few, rel=1e-6)
+    assert most == pytest.approx(few, rel=0.01)
+    assert few == pytest.approx(steps_ns, rel=0.1)
+
+
+def test_scales_that_leave_a_tile_open_cost_more_for_each_row() -> None:
+    values = {one.name: one.start for one in BLOCKWISE_CONSTANTS}
+    values |= {"scales_left": 1.0, "quantise_rate": 1e-9}
+    chip = load_chip("b200-sxm")
+    shapes = GemmShapes.of(np.array([[1, 4096, 256, 32], [1, 4096, 256, 64]]), "nvfp4")
+
+    with_rows = gemm_ns(shapes, chip, values) - gemm_ns(shapes, chip, without_quantising(values))
+
+    assert with_rows[0] == pytest.approx(2 * with_rows[1], rel=1e-6)
+    assert with_rows[1] == pytest.approx(4096 * values["row_ns"], rel=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrace.cost.gemm import CONSTANTS, GemmShapes
+from foretrace.cost.gemm import BLOCKWISE_CONSTANTS, CONSTANTS, GemmShapes
 from foretrace.cost.predicting import constants_of, model_ns
 from foretrace.machine import load_chip
 
@@ -31,4 +31,4 @@ def test_scales_are_turned_where_four_does_not_divide_the_rows() -> None:
 def test_a_kind_that_is_called_has_constants_of_the_call_besides() -> None:
     names = [one.name for one in constants_of("gemm", "blockwise call deepgemm")]
 
-    assert names == [*KERNEL, "call_ns", "turned_ns"]
+    assert names == [*(one.name for one in BLOCKWISE_CONSTANTS), "call_ns", "turned_ns"]

@@ -311,7 +311,8 @@ def test_gpus_are_found_by_what_others_call_them() -> None:
         assert chip.name == "rtx-4090"
     assert chip_of(["rtxpro6000-qwen"]) == load_chip("rtx-pro-6000")
     assert chip_of(["results"]) is None
-    assert chip_of(["L40S"]) is None  # not described, and no L4
+    assert chip_of(["L40S"]) == load_chip("l40s")
+    assert chip_of(["L40"]) is None  # not described, and no L4
     for name in ("h200", "b200", "H100", "NVIDIA H200"):
         chip = chip_of([name])
         assert chip is not None

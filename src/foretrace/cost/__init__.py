@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from foretrace.cost.experts import power_law_rows as power_law_rows
     from foretrace.cost.gemm import GemmShapes as GemmShapes
     from foretrace.cost.gemm import gemm_ns as gemm_ns
+    from foretrace.cost.gemm import without_quantising as without_quantising
     from foretrace.cost.in_steps import FittedCosts as FittedCosts
     from foretrace.cost.in_steps import Slower as Slower
     from foretrace.cost.in_steps import power_factor as power_factor

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from foretrace.base import MachineError, dataclass
+from foretrace.cost.attention import PROFILED
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, Spread, width_of
 from foretrace.cost.errors import REGIONS
 from foretrace.cost.model import Source
@@ -42,14 +43,18 @@ _OF_WEIGHTS = (_PRODUCTS, "experts")
 # libraries multiply, and experts that Triton compiles, are as fast as shared memory feeds them, as
 # wide on all chips: with 2,048 operations a cycle (A100) at 1.0 of the peak inside a tile, with
 # 3,786 (Hopper) at 0.85 to 0.87, with 7,678 (B200) at 0.73. A card's processor has a half or a
-# quarter of an A100's.
+# quarter of an A100's. Attention is fed alike, and reaches 0.85 of the peak at most where a Hopper
+# feeds it: by an A100's 0.51 to 0.69 prompts took up to 2.1 times as long as an RTX 4090 and an RTX
+# PRO 6000 need (casys-kaist/LLMServingSim 5daddb21, their profiles of attention).
 _FEW_BYTES, _STREAMED = 10.0, 0.92
+_MOST_OF_RATE = {"tile_rate": 1.0, "matrix_rate": 0.85}
 _OF_VECTORS = ("fp32", "fp64")  # formats that vector units multiply
 _BY_TRITON = "served"
 # Cards of Blackwell multiply as Ampere's and Ada's processors do: the instructions with which those
 # of its data centres fill theirs are not theirs (NVIDIA, CUTLASS 4, media/docs/cpp/
 # blackwell_functionality.md: tcgen05 on SM100, mma.sync on SM120).
 _OF_CARDS = {"Blackwell": "Ada"}
+_ATTENTION, _DECODE = "attention", "decode"  # what models of theirs begin with
 
 # Where nothing tells how far a model is off: from half to twice, wider than any model tested.
 UNTESTED_SPREAD = Spread(0.5, 2.0)
@@ -104,14 +109,18 @@ def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constan
     """
     shared = Counter(fit.source for _, fit in fits)
 
-    def order(pair: tuple[Constants, Fit]) -> tuple[bool, bool, int, int, int, str]:
+    def order(pair: tuple[Constants, Fit]) -> tuple[bool, bool, int, bool, int, int, str]:
         one, fit = pair
         is_held_back = not _is_card(chip) and _is_of_card(one.chip)
         is_line = fit.model == _PRODUCTS and fit.num_rows < _FEW_ROWS
-        architecture = chip.architecture
-        if fit.model == _PRODUCTS and _is_card(chip):
+        architecture, attends = chip.architecture, fit.model.startswith((_ATTENTION, _DECODE))
+        if (attends or fit.model == _PRODUCTS) and _is_card(chip):
             architecture = _OF_CARDS.get(architecture, architecture)
-        near = _distance(chip, one, architecture), -shared[fit.source], -fit.num_rows
+        # Kernels of attention are built for the oldest chip that runs them; FlashAttention 2 is
+        # one kernel on all.
+        is_built = attends and fit.kind != PROFILED
+        is_newer = is_built and _is_newer(one.architecture, architecture)
+        near = _distance(chip, one, architecture), is_newer, -shared[fit.source], -fit.num_rows
         return is_held_back, is_line, *near, one.chip
 
     return min(fits, key=order)
@@ -134,10 +143,11 @@ def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
             values["cache_rate"] *= max(1.0, each[0] / each[1])
         peaks = other.peak_flops_per_ns("bf16"), chip.peak_flops_per_ns("bf16")
         is_by_triton = fit.model == "experts" and fit.kind.startswith(_BY_TRITON)
-        is_fed = (is_by_triton or fit.model == _PRODUCTS) and "tile_rate" in values
-        if is_fed and peaks[0] and peaks[1]:
+        rate = "tile_rate" if is_by_triton or fit.model == _PRODUCTS else ""
+        rate = "matrix_rate" if fit.model.startswith(_ATTENTION) else rate
+        if rate in values and peaks[0] and peaks[1]:
             fed = max(1.0, peaks[0] / cycles / (peaks[1] / own_cycles))
-            values["tile_rate"] = min(1.0, values["tile_rate"] * fed)
+            values[rate] = min(max(_MOST_OF_RATE[rate], values[rate]), values[rate] * fed)
     return replace(fit, values=values)
 
 
@@ -211,6 +221,11 @@ def _distance(chip: Chip, one: Constants, architecture: str) -> int:
     if one.architecture in _BY_AGE and architecture in _BY_AGE:
         return abs(_BY_AGE.index(one.architecture) - _BY_AGE.index(architecture))
     return len(_BY_AGE) + 1
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """Whether an architecture came after another, where both are known by age."""
+    return one in _BY_AGE and other in _BY_AGE and _BY_AGE.index(one) > _BY_AGE.index(other)
 
 
 def _spread_elsewhere(

@@ -23,6 +23,9 @@ from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip
 
 LIBRARY = "library"  # kind of kernels that a vendor's library picks
+# The kind of products whose operands are scaled by blocks of numbers: other kernels, which do not
+# cut the inner dimension.
+BLOCKWISE = "blockwise"
 CONSTANTS = (
     Constant(
         "launch_ns", "ns", "from one kernel to the next, and to fill the chip", 200, 20_000, 2_500
@@ -41,6 +44,17 @@ CONSTANTS = (
         "quantise_rate", "", "making 8-bit operands of 16-bit ones, of its traffic", 0.01, 10, 1
     ),
 )
+# A tile of such a product multiplies as it promotes sums and loads scales, step by step: the public
+# tables have 124 us of TensorRT-LLM's nvfp4 for 65,536 of an inner dimension, whatever rows and
+# columns there are. Scales lie in tiles of 128 rows and 4 blocks of 16 numbers, which are made
+# whole (NVIDIA, cuBLAS 13, "1D Block Scaling Factors Layout").
+BLOCKWISE_CONSTANTS = (
+    *(one for one in CONSTANTS if not one.name.startswith("split")),
+    Constant("step_ns", "ns", "128 bytes along the inner dimension, at least", 1, 2_000, 200),
+    Constant("row_ns", "ns", "making operands of one row", 1e-3, 20, 0.3),
+    Constant("scales_left", "", "rows whose scales leave a tile open, of that", 1e-3, 20, 0.1),
+)
+_SCALED_AT_ONCE = 64  # numbers whose scales share a tile
 
 
 def _tiles(*heights: int) -> Float64s:
@@ -58,6 +72,7 @@ def _tiles(*heights: int) -> Float64s:
 
 
 _TILES = _tiles(64, 128, 256)
+_WHOLE_TILES: Float64s = _TILES[_TILES[:, 2] == 1]
 # Kernels that unpack weights are made for few tokens, with tiles from 16 rows on (Frantar et al.,
 # "MARLIN", arXiv:2408.11743).
 _UNPACKING_TILES = _tiles(16, 32, 64, 128, 256)
@@ -129,13 +144,24 @@ def gemm_ns(shapes: GemmShapes, chip: Chip, values: Mapping[str, float]) -> Floa
         num_processors=chip.num_processors,
         memory_bytes_per_ns=chip.memory_bytes_per_ns,
         is_quantised=operand.is_narrow,
-        tiles=_UNPACKING_TILES if is_unpacked else _TILES,
+        tiles=_tiles_of(values, is_unpacked=is_unpacked),
     )
     firsts = range(0, len(shapes), _ROWS_AT_ONCE)
     parts = [
         _best_ns(shapes, slice(first, first + _ROWS_AT_ONCE), limits, values) for first in firsts
     ]
     return np.concatenate([*parts, np.zeros(0)])
+
+
+def without_quantising(values: Mapping[str, float]) -> dict[str, float]:
+    """Constants of products whose operands something else has made."""
+    return {**values, **dict.fromkeys(("quantise_rate", "row_ns"), 0.0)}
+
+
+def _tiles_of(values: Mapping[str, float], *, is_unpacked: bool) -> Float64s:
+    if "split_ns" not in values:
+        return _WHOLE_TILES
+    return _UNPACKING_TILES if is_unpacked else _TILES
 
 
 @dataclass(frozen=True)
@@ -177,13 +203,16 @@ def _best_ns(
     operand_rate = values["operand_rate"] * 1e-3 * limits.operand_peak / per_processor
     loading_ns = (tile_m * item + tile_n * limits.kept_bytes) * inner / operand_rate
     storing_ns = tile_m * tile_n * result * values["store_rate"] * per_processor / memory
-    tile_ns = at_once(arithmetic_ns, loading_ns) + values["prologue_ns"] + storing_ns
+    stepping_ns = inner / (_STEP_BYTES / item) * values.get("step_ns", 0.0)
+    tile_ns = at_once(arithmetic_ns, loading_ns, stepping_ns)
+    tile_ns = tile_ns + values["prologue_ns"] + storing_ns
 
     is_split = split > 1
-    partial_bytes = np.where(is_split, split * m * n * _SUM_BYTES * values["split_traffic"], 0)
+    traffic = split * m * n * _SUM_BYTES * values.get("split_traffic", 0.0)
+    partial_bytes = np.where(is_split, traffic, 0)
     operand_bytes = item * m * k + limits.kept_bytes * n * k
     moved_bytes = batch * (operand_bytes + result * m * n + partial_bytes)
-    waves_ns = waves * tile_ns + np.where(is_split, values["split_ns"], 0)
+    waves_ns = waves * tile_ns + np.where(is_split, values.get("split_ns", 0.0), 0)
     body_ns = at_once(waves_ns, moved_bytes / memory)
 
     load = waves * arithmetic_ns / body_ns
@@ -194,6 +223,8 @@ def _best_ns(
     if limits.is_quantised:
         # Measured with the quantisation of one operand: 2 bytes read, 1 written.
         best_ns = best_ns + values["quantise_rate"] * 3 * (batch * m * k)[:, 0] / memory
+        left = np.where(k % _SCALED_AT_ONCE > 0, values.get("scales_left", 0.0), 0.0)
+        best_ns = best_ns + values.get("row_ns", 0.0) * (batch * m * (1 + left))[:, 0]
     return best_ns
 
 

@@ -31,7 +31,7 @@ from foretrace.cost.constants import (
     shipped_constants,
     width_of,
 )
-from foretrace.cost.gemm import LIBRARY, GemmShapes, gemm_ns
+from foretrace.cost.gemm import LIBRARY, GemmShapes, gemm_ns, without_quantising
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests, Source
 from foretrace.cost.network.costs import collective_costs
@@ -180,8 +180,8 @@ def _lasting(fit: Fit, power: float) -> Fit:
         return fit
     throttle = max(0.0, (1 + fit.values["throttle"]) * power - 1)
     # Operands are quantised once for all products of them, by kernels of their own.
-    lasting = {"throttle": throttle, "throttle_after_ns": 0.0, "quantise_rate": 0.0}
-    return replace(fit, values={**fit.values, **lasting})
+    lasting = {"throttle": throttle, "throttle_after_ns": 0.0}
+    return replace(fit, values={**without_quantising(fit.values), **lasting})
 
 
 def _measured_alike(chip: Chip) -> tuple[Chip, ...]:

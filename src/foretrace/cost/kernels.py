@@ -14,7 +14,7 @@ from foretrace.cost.choosing import UNTESTED_SPREAD, Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, constants_for, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
-from foretrace.cost.gemm import LIBRARY, GemmShapes, gemm_ns
+from foretrace.cost.gemm import BLOCKWISE, LIBRARY, GemmShapes, gemm_ns
 from foretrace.cost.measured import Measured
 from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import Costs, KernelRequests, Source
@@ -37,6 +37,7 @@ from foretrace.cost.tables import read_tables
 from foretrace.machine import Chip
 
 _MOST_APART = 4.0
+_FOUR_BITS = "fp4"
 
 _Key = tuple[int, int, int, str]  # batch, n, k, width
 
@@ -68,7 +69,8 @@ def measured_products(measured: Sequence[Measured], chip: str) -> MeasuredProduc
     """The products among a chip's measurements; of several times of one shape the median."""
     times: dict[_Key, dict[int, list[float]]] = {}
     for one in measured:
-        if one.chip.name != chip or one.model != "gemm" or one.kind != LIBRARY:
+        of_four = one.kind == BLOCKWISE and width_of(one.dtype) == _FOUR_BITS
+        if one.chip.name != chip or one.model != "gemm" or not (one.kind == LIBRARY or of_four):
             continue
         shapes = one.shapes
         if not isinstance(shapes, GemmShapes):
@@ -233,6 +235,9 @@ class FittedKernels:
         model, kind, dtype = key
         if kind == OLDER:
             kind = LIBRARY
+        of_four = (GEMM, LIBRARY, _FOUR_BITS)
+        if (model, kind, width_of(dtype)) == of_four and not self._knows(of_four):
+            kind = BLOCKWISE  # all that multiplies such numbers scales them by blocks
         if model == MOVEMENT:  # its kinds share one set of constants, and so do the formats
             return chosen_fit((MOVEMENT, "", "any"), self.chip, self.constants)
         if model == CONVOLUTION:
@@ -240,6 +245,10 @@ class FittedKernels:
         if self.chip.peak_flops_per_ns(_multiplied(model, dtype)) is None:
             return None
         return chosen_fit((model, kind, dtype), self.chip, self.constants)
+
+    def _knows(self, key: tuple[str, str, str]) -> bool:
+        """Whether any chip has constants of this model, kind and width."""
+        return any(one.fit(*key) is not None for one in self.constants)
 
     def _model_ns(self, key: tuple[str, str, str], sizes: Int64s, chosen: Chosen) -> Float64s:
         model, kind, dtype = key

@@ -14,6 +14,11 @@ _CHIP_BY_LABEL = {
     "a100-40gb": "a100-sxm-40gb",
     "a100-sxm4-40gb": "a100-sxm-40gb",
     "h100": "h100-sxm",
+    # What ai-dynamo/aiconfigurator calls systems, one chip of which its tables are of.
+    "gb200-sxm": "gb200",
+    "gb200-nvl": "gb200",
+    "rtx-pro-6000-server": "rtx-pro-6000",
+    "rtxpro6000": "rtx-pro-6000",
     "gh200": "gh200-96gb",
     "mi250x": "mi250x-die",  # PyTorch sees one die as a device
     "v100": "v100-sxm2-16gb",

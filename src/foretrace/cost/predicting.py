@@ -21,8 +21,14 @@ from foretrace.cost.expert_exchange import ExchangeShapes, exchange_ns
 from foretrace.cost.experts import CONSTANTS as EXPERT_CONSTANTS
 from foretrace.cost.experts import SERVED, SERVED_CONSTANTS, ExpertShapes, experts_ns
 from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.gemm import (
+    BLOCKWISE,
+    BLOCKWISE_CONSTANTS,
+    GemmShapes,
+    gemm_ns,
+    without_quantising,
+)
 from foretrace.cost.gemm import CONSTANTS as GEMM_CONSTANTS
-from foretrace.cost.gemm import GemmShapes, gemm_ns
 from foretrace.cost.memory_bound import CONSTANTS as MOVEMENT_CONSTANTS
 from foretrace.cost.memory_bound import Movements, movement_ns
 from foretrace.machine import Chip
@@ -84,11 +90,12 @@ def constants_of(model: str, kind: str) -> tuple[Constant, ...]:
         return OPERATOR_CONSTANTS
     if model == "experts" and kind.startswith(SERVED):
         return SERVED_CONSTANTS
+    found = CONSTANTS_BY_MODEL[model]
+    if model == "gemm" and kind.startswith(BLOCKWISE):
+        found = BLOCKWISE_CONSTANTS
     if CALL not in kind.split():
-        return CONSTANTS_BY_MODEL[model]
-    return *CONSTANTS_BY_MODEL[model], *(
-        _PRODUCT_CALL_CONSTANTS if model == "gemm" else _CALL_CONSTANTS
-    )
+        return found
+    return *found, *(_PRODUCT_CALL_CONSTANTS if model == "gemm" else _CALL_CONSTANTS)
 
 
 def shapes_of(model: str, sizes: Int64s, dtype: str) -> KernelShapes:
@@ -116,7 +123,7 @@ def model_ns(
         duration_ns: Float64s = _NS_OF_SHAPES[type(shapes)](shapes, chip, values)
         return duration_ns
     if model == SCALED_GEMM:
-        return gemm_ns(shapes, chip, {**values, "quantise_rate": 0.0})
+        return gemm_ns(shapes, chip, without_quantising(values))
     if model != BACKWARD_GEMM:
         return gemm_ns(shapes, chip, values)
     by_input = GemmShapes(shapes.batch, shapes.m, shapes.k, shapes.n, shapes.dtype)

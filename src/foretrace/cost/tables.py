@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from foretrace.base import ModelError
 from foretrace.cost.attention import CUDNN, FLASH, PROFILED, AttentionShapes
 from foretrace.cost.decode import OPERATOR
-from foretrace.cost.gemm import LIBRARY, GemmShapes
+from foretrace.cost.gemm import BLOCKWISE, LIBRARY, GemmShapes
 from foretrace.cost.measured import (
     Measured,
     chips_of,
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 # What a serving library calls its attention operator also rotates the keys and writes the cache;
 # head sizes above 256 run in general kernels.
 _MOST_HEAD = 256
-# Operands of 8 bit scaled by blocks have kernels of their own; one framework's times of them are of
-# the whole call, by the library that it calls.
-BLOCKWISE = "blockwise"
+# Operands scaled by blocks have kernels of their own; of 8 bits one framework's times are of the
+# whole call, by the library that it calls. In 4 bits all are scaled so.
 _CALLED = ("cutlass", "deepgemm")
+_FOUR_BITS = "nvfp4"
 _PYTORCH = "torch"
 
 
@@ -124,8 +124,11 @@ def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]
 
     library = pl.col("kernel").str.to_lowercase().str.extract(f"^({'|'.join(_CALLED)})")
     called = [pl.lit(BLOCKWISE), pl.lit(CALL), library.fill_null("other")]
+    of_four = pl.when(pl.col("framework") == "vllm").then(pl.lit(f"{BLOCKWISE} flashinfer"))
     kind = (
-        pl.when(~pl.col("dtype").str.ends_with("_block"))
+        pl.when(pl.col("dtype") == _FOUR_BITS)
+        .then(of_four.otherwise(pl.lit(BLOCKWISE)))
+        .when(~pl.col("dtype").str.ends_with("_block"))
         .then(pl.lit(LIBRARY))
         .when(pl.col("framework") == "vllm")
         .then(pl.concat_str(called, separator=" "))

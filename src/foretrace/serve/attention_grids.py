@@ -37,6 +37,7 @@ from foretrace.cost import (
     model_ns,
     operand_formats,
     shapes_of,
+    without_quantising,
 )
 from foretrace.machine import Chip
 from foretrace.serve.formats import SIXTEEN, ServedFormats
@@ -312,9 +313,8 @@ def served_product_ns(
     if share > 0:
         one = np.ones_like(tokens)
         sizes = np.stack([one, tokens, size[0] * one, size[1] * one], axis=1)
-        values = dict(values_of(chip, "gemm", formats.kind("gemm"), formats.products))
+        values = without_quantising(values_of(chip, "gemm", formats.kind("gemm"), formats.products))
         values["launch_ns"] = values_of(chip, "gemm", "library")["launch_ns"]
-        values["quantise_rate"] = 0.0
         if formats.unpacks:
             values["launch_ns"] += _UNPACKING_NS
         shapes = shapes_of("gemm", sizes, formats.products)

@@ -36,7 +36,7 @@ _CACHES = {
     "fp8_e5m2": "fp8",
     "fp8_inc": "fp8",
 }
-_GROUPED, _SERVED, _LIBRARY = "grouped", "served", "library"
+_GROUPED, _SERVED, _LIBRARY, _BLOCKWISE = "grouped", "served", "library", "blockwise"
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,10 @@ class ServedFormats:
         if family == "experts":
             # Triton's and Marlin's fused experts take integers; CUTLASS's and DeepGEMM's the rest.
             plain = _SERVED if self.products in (SIXTEEN, "int4_wo", "int8_wo") else _GROUPED
-        if not self.by_block:
-            return plain
-        return f"{_GROUPED} blockwise" if family == "experts" else "blockwise"
+            return f"{_GROUPED} {_BLOCKWISE}" if self.by_block else plain
+        # What has fewer than 8 bits is scaled by blocks whatever a checkpoint says.
+        operands = FORMAT_BY_NAME[operand_formats(self.products)[0]]
+        return _BLOCKWISE if self.by_block or operands.num_bytes < 1 else plain
 
 
 def as_kept(model: Transformer, engine: Engine) -> Transformer:
