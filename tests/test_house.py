@@ -163,20 +163,6 @@ def test_a_library_with_one_home_stays_there(library: str, folders: set[str]) ->
     assert wrong == []
 
 
-def test_dataclasses_are_made_by_our_own_maker() -> None:
-    maker = SOURCE / "base" / "values.py"
-    wrong = [
-        where(path, node)
-        for path in FILES
-        for node in ast.walk(tree_of(path))
-        if path != maker
-        if (isinstance(node, ast.ImportFrom) and node.module == "dataclasses")
-        if "dataclass" in {alias.name for alias in node.names}
-    ]
-
-    assert wrong == []  # `from foretrace.base import dataclass`: importing compiles nothing
-
-
 def test_only_the_command_line_prints_exits_or_reads_the_environment() -> None:
     forbidden = {"print", "exit", "quit", "sys.exit", "os._exit", "os.environ", "os.getenv"}
     wrong = [

@@ -7,10 +7,12 @@ Communication lasts from a rank's arrival at a collective to its finish, waiting
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.intervals import Intervals
-from foretrace.base import Bools, GraphError, Int32s, Int64s, dataclass
+from foretrace.base import Bools, GraphError, Int32s, Int64s
 from foretrace.graph import ExecutionGraph, NodeKind, Timeline
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from foretrace.answer import (
     short_name,
     signed_percent_text,
 )
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph import ExecutionGraph
 
 _ORDER = tuple(LeverKind)

@@ -7,7 +7,7 @@ attention tells its lengths by its inputs; unfused attention by its softmax over
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph import MEASURED, NO_STEP, Timeline
 from foretrace.operators import attention_shape, scores_shape
 

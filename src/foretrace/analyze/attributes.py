@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import numpy as np
 
 from foretrace.analyze.activity import is_compute
 from foretrace.analyze.labels import class_labels
-from foretrace.base import Bools, Int32s, Integers, UInt8s, dataclass
+from foretrace.base import Bools, Int32s, Integers, UInt8s
 from foretrace.graph import (
     DEVICE_KINDS,
     Collective,

@@ -7,6 +7,7 @@ apart, and only steps of alike batches are held against each other (`batch_label
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from foretrace.answer import (
     per_second_text,
     question,
 )
-from foretrace.base import NS_PER_S, Int64s, dataclass
+from foretrace.base import NS_PER_S, Int64s
 from foretrace.graph import MEASURED, Timeline
 from foretrace.trace import BatchKind, EngineBatch, batch_of_mark
 

@@ -7,9 +7,10 @@ elsewhere. What holds the most of the step bounds it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretrace.analyze.breakdown import Breakdown
 from foretrace.analyze.idle import IdleCause, IdleCauses
-from foretrace.base import dataclass
 
 COMPUTE, TRANSFER, HOST, DATA = "compute", "communication", "host", "data loading"
 UNEVEN, UNKNOWN = "uneven compute", "what was not recorded"

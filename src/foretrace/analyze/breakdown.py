@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from foretrace.answer import (
     plain,
     question,
 )
-from foretrace.base import GraphError, dataclass
+from foretrace.base import GraphError
 from foretrace.graph import MEASURED, Timeline
 
 # The four parts, in the order in which they are shown everywhere.

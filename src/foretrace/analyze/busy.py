@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text, percent_text
-from foretrace.base import NS_PER_S, Float64s, TraceError, dataclass
+from foretrace.base import NS_PER_S, Float64s, TraceError
 from foretrace.graph import Timeline
 
 BIN_NS = 1_000_000  # the width in which Lumos (arXiv:2504.09307) reports SM utilisation

@@ -13,11 +13,13 @@ backward); FLOPs by at most 0.004%. A test keeps six of these.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.activity import is_compute
 from foretrace.analyze.windows import windows
-from foretrace.base import Bools, Int32s, Int64s, dataclass, numbered_rows, turns_within
+from foretrace.base import Bools, Int32s, Int64s, numbered_rows, turns_within
 from foretrace.graph import NO_STEP, ExecutionGraph, Timeline
 from foretrace.operators import OperatorClass, Recognised, operator_class, recognised
 

@@ -13,10 +13,10 @@ Before the factor stands a selection, as edits and filters take it.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from foretrace.analyze.selection import Selection, selection_of
-from foretrace.base import ScenarioError, dataclass, is_number
+from foretrace.base import ScenarioError, is_number
 
 REMOVED = "removed"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.activity import participations
 from foretrace.answer import Answer, Column, Table, Told, count_text, duration_text
-from foretrace.base import Int32s, Int64s, dataclass, turns_within
+from foretrace.base import Int32s, Int64s, turns_within
 from foretrace.graph import Collectives, Timeline
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from foretrace.analyze.comparison.sentences import (
 )
 from foretrace.analyze.comparison.views import view_of
 from foretrace.analyze.windows import Windows, windows
-from foretrace.base import Bools, GraphError, Int64s, dataclass
+from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph import Part, Phase, Timeline
 from foretrace.trace import BatchKind
 

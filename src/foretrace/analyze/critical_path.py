@@ -7,6 +7,7 @@ times sum to it exactly. Of equally late predecessors the first edge counts, so 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -31,7 +32,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Int64s, UInt8s, dataclass
+from foretrace.base import Int64s, UInt8s
 from foretrace.graph import REPLAYED, EdgeKind, ExecutionGraph, Part, Phase, Timeline
 from foretrace.simulate import NO_EDGE, way_back
 

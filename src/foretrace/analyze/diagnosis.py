@@ -6,7 +6,7 @@ gone, the average rank has so much less to lose.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
 
@@ -26,7 +26,6 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
-from foretrace.base import dataclass
 from foretrace.graph import Recording, Timeline
 
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves

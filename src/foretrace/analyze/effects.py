@@ -7,6 +7,7 @@ down stays slow where a change would end their overlap, and what is not changed 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ from foretrace.answer import (
     plain_fields,
     question,
 )
-from foretrace.base import Bools, Float64s, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.graph import SIMULATED, EdgeKind, ExecutionGraph, Timeline
 from foretrace.simulate import Scaling, simulate, simulate_batch
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.activity import is_compute
-from foretrace.base import Bools, Float64s, dataclass
+from foretrace.base import Bools, Float64s
 from foretrace.graph import Timeline
 from foretrace.simulate import Scaling
 

@@ -8,6 +8,7 @@ computation up, so it has a moment only where no other transfer runs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from foretrace.analyze.idle.stretches import complement
 from foretrace.analyze.intervals import Intervals
 from foretrace.analyze.steps import StepTable, steps
 from foretrace.answer import Answer, Column, Plain, Table, Told, duration_text
-from foretrace.base import Int32s, Int64s, dataclass, joined_ranges
+from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import Timeline
 
 _NOBODY = -1

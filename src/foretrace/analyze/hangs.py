@@ -9,6 +9,7 @@ groups are in a deadlock. A file that was cut off tells nothing of what its rank
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import (
@@ -25,7 +26,6 @@ from foretrace.answer import (
     plain_fields,
     question,
 )
-from foretrace.base import dataclass
 from foretrace.graph import RECORDING, Ending, NodeKind, Recording, Unmatched
 
 _POSTED_EARLY = frozenset({"send", "recv"})  # long before they are met, by design

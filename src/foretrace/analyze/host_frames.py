@@ -8,12 +8,12 @@ many the longest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.answer import Stretch
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import Recording
 from foretrace.trace import Category, Trace
 

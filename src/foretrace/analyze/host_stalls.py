@@ -10,6 +10,7 @@ waited for a lock or a page, leaves no name: such stalls are counted, and their 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -22,7 +23,7 @@ from foretrace.analyze.usual import (
     middle_of,
     places_of,
 )
-from foretrace.base import Bools, Int64s, UInt8s, dataclass, joined_ranges, numbered_rows
+from foretrace.base import Bools, Int64s, UInt8s, joined_ranges, numbered_rows
 from foretrace.graph import (
     HOST_KINDS,
     NO_STEP,

@@ -19,12 +19,13 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.analyze.calls import in_step, step_of
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit, percent_text
-from foretrace.base import NS_PER_S, Bools, GraphError, dataclass
+from foretrace.base import NS_PER_S, Bools, GraphError
 from foretrace.graph import ExecutionGraph, NodeKind, Timeline
 
 FREE_THREADED = 1.1  # times as long, at most

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from foretrace.analyze._compiled import _add_to_bins, _intersection, _union
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int32s, dataclass
+from foretrace.base import Int32s
 from foretrace.graph import DEVICE_KINDS, UNRECORDED, ExecutionGraph, NodeKind, operator_classes
 
 _OF_KIND = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from foretrace.analyze.attributes import (
 )
 from foretrace.analyze.labels import HOST_CLASSES
 from foretrace.analyze.selection import Selection, selection_of
-from foretrace.base import Bools, Float64s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, Timeline
 
 

@@ -9,7 +9,7 @@ by what it is against that of equal ranks (`slow_work`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from foretrace.analyze.idle import (
 )
 from foretrace.analyze.slow_work import Compute, SlowKind, SlowLink, slow_links, stalled_work
 from foretrace.answer import count_text, duration_text, percent_text
-from foretrace.base import Bools, dataclass
+from foretrace.base import Bools
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Timeline
 
 ALL_RANKS = -2

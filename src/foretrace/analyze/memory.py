@@ -8,7 +8,7 @@ asked for. Memory is only ever measured, so this takes a recording or a snapshot
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +28,7 @@ from foretrace.answer import (
     Unit,
     bytes_text,
 )
-from foretrace.base import Int32s, Int64s, dataclass
+from foretrace.base import Int32s, Int64s
 from foretrace.graph import (
     NO_NODE,
     ExecutionGraph,

@@ -8,7 +8,7 @@ those that the shapes demand (`foretrace.operators.work_of`), counted once per c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -37,7 +37,7 @@ from foretrace.answer import (
     question,
     short_name,
 )
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph import MEASURED, NO_STEP, Timeline
 from foretrace.operators import (
     HOST_COPY,

@@ -8,6 +8,7 @@ Source of the model: Williams, Waterman, Patterson, doi:10.1145/1498765.1498785.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.analyze.comparison.views import shapes_text
@@ -26,7 +27,6 @@ from foretrace.answer import (
     Unit,
     percent_text,
 )
-from foretrace.base import dataclass
 from foretrace.machine import Chip, chip_named
 from foretrace.operators import HOST_COPY
 

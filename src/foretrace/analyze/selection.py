@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import IntEnum
 from fnmatch import fnmatchcase
@@ -32,7 +32,7 @@ from foretrace.analyze.attributes import (
     attribute,
     edge_values,
 )
-from foretrace.base import Bools, ScenarioError, dataclass
+from foretrace.base import Bools, ScenarioError
 from foretrace.graph import ExecutionGraph, Part, Phase
 
 EVERYTHING = "all"

@@ -17,6 +17,7 @@ other kernels, as none ran in the recording.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,7 +55,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Int8s, Int32s, dataclass
+from foretrace.base import Bools, Int8s, Int32s
 from foretrace.graph import SIMULATED, EdgeKind, Timeline
 from foretrace.simulate import NO_EDGE, Scaling, simulate, simulate_batch, way_back
 

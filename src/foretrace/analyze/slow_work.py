@@ -8,6 +8,7 @@ of hosts are no compute, but where hosts compute they lie inside what counts as 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -16,7 +17,7 @@ from foretrace.analyze.activity import activity_by_rank, is_compute, participati
 from foretrace.analyze.host_stalls import StallKind, host_stalls
 from foretrace.analyze.intervals import Intervals
 from foretrace.analyze.usual import MIN_ALIKE, NodesByLane, middle_of, places_of
-from foretrace.base import Bools, Float64s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import NO_STEP, NodeKind, Timeline
 
 _LEAST_OVER = 0.02  # of a rank's compute: less is what equal chips differ by

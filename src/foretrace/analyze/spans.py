@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.analyze.steps import steps
 from foretrace.analyze.windows import Windows, mean_step_ns, windows
-from foretrace.base import Bools, GraphError, Int32s, dataclass
+from foretrace.base import Bools, GraphError, Int32s
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
 from foretrace.simulate import NO_GOAL
 

@@ -5,6 +5,8 @@ What a stall is, and what of its cause is told, `host_stalls` says node by node.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretrace.analyze.host_stalls import StallKind, host_stalls
 from foretrace.analyze.steps import steps
 from foretrace.answer import (
@@ -21,7 +23,6 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import dataclass
 from foretrace.graph import (
     MEASURED,
     EdgeKind,

@@ -9,13 +9,13 @@ before the first.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import Int32s, Int64s, dataclass
+from foretrace.base import Int32s, Int64s
 from foretrace.graph import DEVICE_KINDS, NO_STEP, NodeKind, Timeline
 
 _RUNS = (*DEVICE_KINDS, NodeKind.FINISH)

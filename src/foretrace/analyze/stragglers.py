@@ -9,6 +9,7 @@ ranks are left out: of a pipeline's neighbours one waits by design.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,7 +45,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Float64s, Int32s, Int64s, dataclass, joined_ranges
+from foretrace.base import Bools, Float64s, Int32s, Int64s, joined_ranges
 from foretrace.graph import MEASURED, NO_STEP, Collectives, Timeline
 
 # A rank that is last this much more often than chance would have it, at one of a thousand, is

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from foretrace.analyze.effects import step_times
 from foretrace.analyze.levers import LeverTable, nodes_of
 from foretrace.analyze.selection import selected_edges
 from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL
-from foretrace.base import Bools, Float64s, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.simulate import BatchEnds, Scaling, passes_at_once, simulate_batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from foretrace.analyze.breakdown import SHOWN_PARTS, breakdown
 from foretrace.analyze.compare import CONFIDENCE, compare
@@ -24,7 +25,7 @@ from foretrace.answer import (
     duration_text,
     signed_percent_text,
 )
-from foretrace.base import GraphError, dataclass
+from foretrace.base import GraphError
 from foretrace.graph import Timeline
 
 

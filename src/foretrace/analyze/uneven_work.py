@@ -10,12 +10,14 @@ tell where several share a kernel.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.calls import CallKind, calls_of
 from foretrace.analyze.usual import middle_of
 from foretrace.answer import Column, Plain, Table, Unit, percent_text
-from foretrace.base import Bools, Float64s, Int32s, Int64s, dataclass, numbered_rows
+from foretrace.base import Bools, Float64s, Int32s, Int64s, numbered_rows
 from foretrace.graph import NO_STEP, Timeline
 from foretrace.operators import OperatorClass, work_of
 

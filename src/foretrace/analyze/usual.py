@@ -7,10 +7,12 @@ against the same place elsewhere, or, where there are too few, against the same 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze.batches import alike_steps
-from foretrace.base import Float64s, Int64s, dataclass, lower_medians, numbered_rows
+from foretrace.base import Float64s, Int64s, lower_medians, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind
 
 MIN_ALIKE = 5  # fewer durations have no middle that a single long one leaves where it is

@@ -10,6 +10,7 @@ each microbatch, waiting included.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from foretrace.analyze.calls import CallKind, calls_of, in_step
 from foretrace.analyze.operators import operand_format
 from foretrace.analyze.windows import step_time_ns, windows
 from foretrace.answer import Plain, percent_text
-from foretrace.base import Bools, Float64s, Int64s, dataclass, numbered_rows
+from foretrace.base import Bools, Float64s, Int64s, numbered_rows
 from foretrace.graph import NO_LAYER, NO_STEP, NodeKind, Phase, Timeline
 from foretrace.machine import Chip
 from foretrace.operators import OperatorClass, Work, operator_class, work_of

@@ -12,13 +12,14 @@ length.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.analyze.options import step_name
 from foretrace.analyze.steps import StepTable, steps
 from foretrace.answer import Fact, Facts, milliseconds_text
-from foretrace.base import Bools, GraphError, Int32s, Int64s, dataclass
+from foretrace.base import Bools, GraphError, Int32s, Int64s
 from foretrace.graph import Timeline
 from foretrace.trace import BatchKind, batch_of_mark
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from foretrace.answer.tables import Shown, Stretch, Table
-from foretrace.base import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import WRAPPER_ASSIGNMENTS
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from foretrace.answer.answer import Answer
 from foretrace.answer.parts import Told
-from foretrace.base import dataclass
 
 Given = TypeVar("Given")
 Taken = TypeVar("Taken")

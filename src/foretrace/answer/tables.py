@@ -6,13 +6,12 @@ A chart is a table that is drawn too: what it shows can always be read, copied a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from foretrace.answer.units import Cell, Unit, title_of, unit_of
-from foretrace.base import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import TextWrapper
 
 from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
 from foretrace.answer.tables import Shown, Table
 from foretrace.answer.units import Unit, cell_text, short_name
-from foretrace.base import dataclass, visible
+from foretrace.base import visible
 
 WIDTH = 80
 MAX_ROWS = 16
@@ -39,9 +40,6 @@ class Style:
     dim: Callable[[str], str] = str
 
 
-_PLAIN = Style()
-
-
 def text_of(
     headline: str,
     parts: Iterable[Told],
@@ -49,7 +47,7 @@ def text_of(
     note: str = "",
     top: int | None = MAX_ROWS,
     width: int = WIDTH,
-    style: Style = _PLAIN,
+    style: Style = Style(),
 ) -> str:
     """The headline, then every part, an empty line between them.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from foretrace.base import NS_PER_MS, NetworkUse, Remembering, ScenarioError, dataclass
+from foretrace.base import NS_PER_MS, NetworkUse, Remembering, ScenarioError
 from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Chip, Machine

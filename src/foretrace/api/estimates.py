@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretrace import __version__, exchange
@@ -31,7 +31,7 @@ from foretrace.api.named import (
 )
 from foretrace.api.tracks import found_tracks
 from foretrace.balance import EVEN, Documents, ExpertLoad, ExpertPlacement, expert_load_named
-from foretrace.base import NetworkUse, WorkloadError, dataclass
+from foretrace.base import NetworkUse, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.base import MachineError, NetworkUse, TraceError, dataclass
+from foretrace.base import MachineError, NetworkUse, TraceError
 from foretrace.graph import LACKING, ExecutionGraph, Finding, Recording, Timeline
 from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta

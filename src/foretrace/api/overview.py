@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from statistics import median
 
 from foretrace.analyze import (
@@ -48,7 +49,7 @@ from foretrace.answer import (
 from foretrace.api.analyses import diagnose, throughput, what_helps
 from foretrace.api.edited import Edited, remedies
 from foretrace.api.job import Job
-from foretrace.base import ScenarioError, dataclass
+from foretrace.base import ScenarioError
 from foretrace.graph import WHOLE
 from foretrace.whatif import profiler_cost
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Int64s, WorkloadError, dataclass
+from foretrace.base import Int64s, WorkloadError
 
 if TYPE_CHECKING:
     import polars as pl

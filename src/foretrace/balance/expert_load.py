@@ -12,11 +12,12 @@ Source:
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import Float64s, Int64s, WorkloadError
 from foretrace.cost import power_law_rows
 
 EVEN = "even"

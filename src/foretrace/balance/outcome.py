@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -19,7 +20,7 @@ from foretrace.balance.packing import (
     step_numbers,
 )
 from foretrace.balance.work import DocumentWork
-from foretrace.base import NS_PER_S, Float64s, Int64s, dataclass
+from foretrace.base import NS_PER_S, Float64s, Int64s
 
 # Where thresholds of queues are looked for, in parts of the window, and on how many steps.
 _PARTS = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4)

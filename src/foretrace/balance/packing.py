@@ -16,14 +16,14 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from foretrace.balance.work import DocumentWork
-from foretrace.base import Int64s, WorkloadError, dataclass
+from foretrace.base import Int64s, WorkloadError
 
 _MOST_PIECES = 2**14  # of a document: 67 million tokens in windows of 4,096
 

@@ -15,12 +15,12 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import Float64s, Int64s, WorkloadError
 from foretrace.cost import CostModel, KernelRequests
 from foretrace.operators import OperatorClass, operator_class
 from foretrace.workload import Operator, Plan, Transformer, blocks_of_model

@@ -108,6 +108,5 @@ if TYPE_CHECKING:
     from foretrace.base.times import NS_PER_S as NS_PER_S
     from foretrace.base.times import NS_PER_UNIT as NS_PER_UNIT
     from foretrace.base.times import NS_PER_US as NS_PER_US
-    from foretrace.base.values import dataclass as dataclass
 
 lazy.lazily(__name__)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
 import numpy as np
 
 from foretrace.base.arrays import Float64s, Int64s
-from foretrace.base.values import dataclass
 
 
 class CollectiveKind(StrEnum):

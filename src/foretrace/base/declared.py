@@ -8,6 +8,7 @@ the words of an error follow from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum, EnumType
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
@@ -16,7 +17,6 @@ import msgspec
 
 from foretrace.base.documents import Citation, Table, check_keys
 from foretrace.base.errors import ModelError
-from foretrace.base.values import dataclass
 
 LARGEST_COUNT = 2**40  # far beyond any job, so that products of counts stay exact
 # Ranks of a job; the largest published ran on about 100,000 devices. Tables of more would fill the

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from foretrace.base.errors import ModelError
-from foretrace.base.values import dataclass
 
 Table = Mapping[str, object]
 _MAX_ALLOWED = 12  # keys that an error lists in full

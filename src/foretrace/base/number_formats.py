@@ -7,11 +7,11 @@ chips do not tell apart share one name: both 8-bit floats are "fp8".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 
 from foretrace.base.errors import WorkloadError
-from foretrace.base.values import dataclass
 
 _NO_CODE = -1
 _NARROW_BYTES = 1.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -26,7 +26,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 
 from foretrace.base.errors import EngineError, MissingExtraError
-from foretrace.base.values import dataclass
 
 _PATIENCE_S = 600.0  # that nothing may come back for before it is asked again
 

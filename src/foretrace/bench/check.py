@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, duration_text
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.bench.assembly import replayed_nodes
 from foretrace.bench.collectives import is_collective
 from foretrace.bench.recipe import recipe_in

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from foretrace.answer import count_text
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.bench.tree import Tree
 from foretrace.trace import ExecutionNode
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.bench.identities import OperatorUse, Value, ValueId, value_indices
 from foretrace.bench.tree import Tree
 

@@ -10,9 +10,8 @@ id if memory, place and shape still agree, else the latest that lies at that pla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from foretrace.base import dataclass
 from foretrace.bench.schema import Recorded, TensorRecord, recorded
 from foretrace.bench.tree import Tree, is_operator
 

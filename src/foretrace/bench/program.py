@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
-from foretrace.base import dataclass
 from foretrace.bench.collectives import DescribedGroup, ProgramCollective
 from foretrace.bench.contents import IntegerContents
 from foretrace.bench.schema import Schema, TensorRecord

@@ -8,12 +8,12 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, percent_text
-from foretrace.base import ScenarioError, TraceError, dataclass, write_whole, written_beside
+from foretrace.base import ScenarioError, TraceError, write_whole, written_beside
 from foretrace.bench.assembly import program_of
 from foretrace.bench.program import BenchProgram, Mode
 from foretrace.bench.text import text_of

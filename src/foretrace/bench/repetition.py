@@ -7,10 +7,11 @@ and the same wiring inside. It is written as a function that is called several t
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 
 _LEAST_PERIOD = 3  # calls; a shorter body says less than it hides
 _LEAST_SAVED = 6  # lines

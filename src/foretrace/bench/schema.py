@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from keyword import iskeyword
 from typing import TypeAlias
 
-from foretrace.base import TraceError, dataclass, tensor_format
+from foretrace.base import TraceError, tensor_format
 from foretrace.trace import ExecutionArgument
 
 # Operators of PyTorch whose names look like Python's own methods.

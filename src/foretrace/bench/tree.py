@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace import STEP_MARK, ExecutionNode
 
 # Wrappers of functional collectives: the collective inside of them is what is replayed.

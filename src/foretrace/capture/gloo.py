@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from foretrace.base import NS_PER_US, dataclass
+from foretrace.base import NS_PER_US
 from foretrace.trace import FlightDump, FlightEntry, ProcessGroup
 
 # How far an entry may lie outside its call: Kineto's clock is fitted to the wall clock that

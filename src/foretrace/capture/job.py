@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-from foretrace.base import MissingExtraError, dataclass
+from foretrace.base import MissingExtraError
 from foretrace.trace import ProcessGroup
 
 

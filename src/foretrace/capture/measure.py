@@ -14,11 +14,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
-from foretrace.base import NS_PER_MS, NS_PER_S, ModelError, dataclass, written_beside
+from foretrace.base import NS_PER_MS, NS_PER_S, ModelError, written_beside
 from foretrace.capture.job import require_torch
 from foretrace.capture.workloads import FAMILIES, Device, Row, Shape, shapes
 

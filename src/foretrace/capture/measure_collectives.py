@@ -12,12 +12,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from foretrace.base import FORMAT_BY_NAME, CollectiveKind, ModelError, dataclass
+from foretrace.base import FORMAT_BY_NAME, CollectiveKind, ModelError
 from foretrace.capture.measure import median, times_ns
 from foretrace.capture.workloads import Device, Row
 

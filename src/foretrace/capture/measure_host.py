@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from threading import BrokenBarrierError
 
 import msgspec
 
-from foretrace.base import ModelError, dataclass
+from foretrace.base import ModelError
 from foretrace.capture.job import require_torch
 from foretrace.capture.measure import median, usable_cores
 

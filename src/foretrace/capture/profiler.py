@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.base import dataclass
 from foretrace.capture.schedule import NUM_SETTLING_STEPS, ProfilerSchedule
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretrace.base import dataclass
+from dataclasses import dataclass
 
 # Steps during which the profiler is on and what it sees is thrown away: it sets up its device
 # buffers there, hundreds of ms on a GPU, which would otherwise stand in the first step.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import FORMAT_BY_NAME, dataclass
+from foretrace.base import FORMAT_BY_NAME
 
 if TYPE_CHECKING:
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import typer
@@ -11,7 +12,7 @@ from foretrace import api
 from foretrace.analyze import Comparison, Verdict
 from foretrace.answer import duration_text, signed_percent_text
 from foretrace.api import Job
-from foretrace.base import NS_PER_UNIT, dataclass
+from foretrace.base import NS_PER_UNIT
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
-from foretrace.base import dataclass
 from foretrace.cli import options
 from foretrace.cli.configuration import PROJECT_FILE, everything, user_folder
 from foretrace.cli.outputs import Outputs

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperArgument, TyperOption
 
-from foretrace.base import ModelError, dataclass
+from foretrace.base import ModelError
 
 PROJECT_FILE = "foretrace.toml"
 _NOTHING = "not set"

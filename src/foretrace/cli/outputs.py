@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import typer
 
 from foretrace.answer import Answer, Style, Told, count_text, markdown_of, text_of
 from foretrace.api import Job
-from foretrace.base import dataclass, visible, written_beside
+from foretrace.base import visible, written_beside
 from foretrace.cli import options
 
 if TYPE_CHECKING:

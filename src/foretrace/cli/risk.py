@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import numpy as np
 import typer
 
 from foretrace.answer import Answer, Told
-from foretrace.base import NS_PER_DAY, RiskError, dataclass, write_whole
+from foretrace.base import NS_PER_DAY, RiskError, write_whole
 from foretrace.cli import options
 from foretrace.cli import risk_options as told
 from foretrace.cli.options import option

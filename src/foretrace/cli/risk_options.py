@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
-from foretrace.base import NS_PER_S, RiskError, dataclass
+from foretrace.base import NS_PER_S, RiskError
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.risk import (

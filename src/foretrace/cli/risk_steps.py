@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from foretrace.balance import EVEN, documents_of, expert_load_named
-from foretrace.base import SweepEngine, dataclass
+from foretrace.base import SweepEngine
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.options import option

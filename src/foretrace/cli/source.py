@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,7 @@ import typer
 
 from foretrace import api
 from foretrace.api import Job
-from foretrace.base import dataclass, visible
+from foretrace.base import visible
 from foretrace.cli import options
 from foretrace.cli.progress import ProgressLine
 from foretrace.cli.settings import cache_folder, max_cache_bytes

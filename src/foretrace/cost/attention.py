@@ -11,10 +11,11 @@ several lengths, packed) share its waves.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 

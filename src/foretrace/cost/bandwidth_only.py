@@ -8,9 +8,11 @@ simplest model that a fitted one has to beat.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import CollectiveKind, Float64s, Int32s, MachineError, dataclass
+from foretrace.base import CollectiveKind, Float64s, Int32s, MachineError
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
 from foretrace.cost.network import GroupSpan, collective_named, span_of
 from foretrace.cost.signatures import GEMM, MOVEMENT, Operation, operation_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 

@@ -9,11 +9,12 @@ predicted from all other architectures, which is what a chip of a new one can.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, dataclass
+from foretrace.base import Bools, Float64s
 from foretrace.cost.baselines import LINEAR_CONSTANTS, RowWork, linear_ns, roofline_ns
 from foretrace.cost.choosing import chosen_fit
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, LeftOut, Spread, width_of

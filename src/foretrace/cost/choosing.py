@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
-from foretrace.base import MachineError, dataclass
+from foretrace.base import MachineError
 from foretrace.cost.attention import PROFILED
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, Spread, width_of
 from foretrace.cost.errors import REGIONS

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from foretrace.base import (
     Table,
     Text,
     Whole,
-    dataclass,
     parsed_toml,
     read_keys,
 )

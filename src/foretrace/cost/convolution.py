@@ -10,8 +10,9 @@ and after, their bytes move again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 

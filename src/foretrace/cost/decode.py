@@ -17,11 +17,12 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.machine import Chip
 

@@ -7,11 +7,12 @@ told by the predicted time, which is all that a prediction has to look itself up
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import Bools, Float64s, dataclass
+from foretrace.base import Bools, Float64s
 
 LONG_NS = 20_000  # from here on a kernel's work decides, below it its launch and its waves
 REGIONS = ("below_20us", "from_20us")

@@ -12,12 +12,13 @@ How rows are spread over experts is a few bins of equally loaded experts (`rows_
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip

@@ -9,10 +9,11 @@ is robust (soft L1): a library's odd kernel choice does not bend the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 
 Values = Mapping[str, float]
 

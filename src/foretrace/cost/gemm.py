@@ -14,10 +14,11 @@ Background User's Guide" (DU-09799); its constants are fitted (see `fitting`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, MachineError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip

@@ -16,12 +16,12 @@ that tables of single kernels tell only in part:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 from foretrace.cost.choosing import chosen_fit
 from foretrace.cost.constants import (
     ELSEWHERE,

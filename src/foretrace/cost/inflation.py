@@ -9,11 +9,11 @@ alone: it grows by the factor over the share of it that communication runs besid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass, numbered_rows
+from foretrace.base import Float64s, Int64s, numbered_rows
 from foretrace.graph import (
     ALONE_SHARE,
     LEAST_BESIDE,

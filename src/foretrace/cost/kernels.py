@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, MachineError, dataclass
+from foretrace.base import Float64s, Int64s, MachineError
 from foretrace.cost.attention import CUDNN, FLASH, PROFILED
 from foretrace.cost.choosing import UNTESTED_SPREAD, Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, constants_for, width_of

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, ModelError, dataclass
+from foretrace.base import Float64s, Int64s, ModelError
 from foretrace.cost.baselines import RowWork
 from foretrace.cost.columns import read_columns
 from foretrace.cost.labels import chip_labelled

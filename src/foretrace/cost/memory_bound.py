@@ -11,11 +11,12 @@ what goes in order is written there; threads that look for their addresses are n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from foretrace.base import Float64s, Int8s, MachineError, dataclass
+from foretrace.base import Float64s, Int8s, MachineError
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 

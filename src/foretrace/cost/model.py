@@ -7,10 +7,11 @@ so that two million nodes with a thousand distinct signatures cost a thousand ev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 
 
 class Source(IntEnum):

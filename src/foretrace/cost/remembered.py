@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
 
 _Answer = tuple[int, int, int, int, str]  # duration, low, high, source, family

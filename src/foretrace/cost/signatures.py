@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.cost.attention import CUDNN, FLASH, PROFILED
 from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.memory_bound import Access

@@ -9,10 +9,11 @@ how Opt (DeVito et al., arXiv:1604.06525) solves; few constants are solved direc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int64s
 
 MOST_DIRECT = 10_000  # constants; above, a matrix of them squared is not made
 _DAMPING = 1e-3  # of the first step, as a share of the diagonal

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
-from foretrace.base import NS_PER_HOUR, NS_PER_S, NetworkUse, dataclass
+from foretrace.base import NS_PER_HOUR, NS_PER_S, NetworkUse
 from foretrace.cost import Costs, Source
 from foretrace.estimate.nearest import NearestPlan, nearest_table
 from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table

@@ -10,21 +10,12 @@ crowd, since what follows one another on a stream is never there at once, is lef
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from foretrace.base import (
-    Bools,
-    Float64s,
-    Int32s,
-    Int64s,
-    Integers,
-    dataclass,
-    numbered_rows,
-    row_starts,
-)
+from foretrace.base import Bools, Float64s, Int32s, Int64s, Integers, numbered_rows, row_starts
 from foretrace.cost import (
     CollectiveLoads,
     CostModel,

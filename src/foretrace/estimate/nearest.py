@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import TypeAlias
 
 from foretrace.answer import Column, Plain, Table, Unit
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.machine import Chip
 from foretrace.workload import Plan, PlanMemory, Recompute, Sharding, Transformer, check_plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from foretrace.balance import (
     tuned_queues,
     work_by_microbatch,
 )
-from foretrace.base import Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import Float64s, Int64s, WorkloadError
 from foretrace.cost import CostModel, step_costs
 from foretrace.estimate.packings import DocumentMix, Packing, Packings, WindowGain
 from foretrace.estimate.uneven import UnevenStep, uneven_step

@@ -6,6 +6,8 @@ different work. A gain is told twice: for the same work, and for a token.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretrace.answer import (
     Answer,
     Column,
@@ -19,7 +21,6 @@ from foretrace.answer import (
     Unit,
     milliseconds_text,
 )
-from foretrace.base import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ one of each kind is tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import Column, Plain, Table, Unit
-from foretrace.base import Int64s, UInt8s, dataclass
+from foretrace.base import Int64s, UInt8s
 from foretrace.cost import CostModel, Inflation, inflated, transfer_ns
 from foretrace.estimate.link_traffic import flows_of, sharing_of, unshared
 from foretrace.estimate.step_time import SimulatedStep, simulated_step

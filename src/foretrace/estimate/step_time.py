@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import Plain
-from foretrace.base import Float64s, Int32s, Int64s, MachineError, dataclass
+from foretrace.base import Float64s, Int32s, Int64s, MachineError
 from foretrace.cost import (
     NO_TEXT,
     STATED,

@@ -9,13 +9,13 @@ last of them where the step ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.balance import ExpertLoad, ExpertPlacement, Routing
-from foretrace.base import Bools, Float64s, Int32s, Int64s, WorkloadError, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s, WorkloadError
 from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate.packings import ExpertMix
 from foretrace.estimate.step_time import known_costs, simulated_step

@@ -7,14 +7,14 @@ to receive as idle. Here both are waiting for others: in a pipeline, its bubble.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle, windows
 from foretrace.answer import Json, Plain, plain
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import Timeline
 from foretrace.workload import Role
 

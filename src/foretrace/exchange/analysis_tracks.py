@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.exchange.blocks import block_name
 from foretrace.exchange.rows import ADDED_ORDER, COUNTERS_ORDER
 from foretrace.exchange.tracks import (

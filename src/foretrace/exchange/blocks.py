@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, dataclass
+from foretrace.base import Int32s, Int64s
 from foretrace.exchange.tracks import Layout, SliceRows, no_nodes
 from foretrace.graph import (
     DEVICE_KINDS,

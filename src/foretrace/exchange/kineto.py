@@ -9,6 +9,7 @@ nesting of operators, which event a stream waited for) is not there to be writte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -16,15 +17,7 @@ import msgspec
 import numpy as np
 from isal import igzip
 
-from foretrace.base import (
-    NS_PER_US,
-    Bools,
-    Int64s,
-    dataclass,
-    number_format,
-    written_beside,
-    written_together,
-)
+from foretrace.base import NS_PER_US, Bools, Int64s, number_format, written_beside, written_together
 from foretrace.exchange.rows import collective_pairs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 

@@ -10,11 +10,12 @@ Source: protos/perfetto/trace/perfetto_trace.proto of Perfetto, field numbers as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass, row_starts
+from foretrace.base import Bools, Int64s, row_starts
 from foretrace.exchange._compiled import (
     FLOW_BYTES,
     MOST_ARGUMENT_BYTES,

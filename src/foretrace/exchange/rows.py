@@ -8,11 +8,12 @@ what they carry; dependencies are arrows between rows.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.exchange._compiled import sublanes
 from foretrace.exchange.blocks import block_rows
 from foretrace.exchange.tracks import (

@@ -8,12 +8,12 @@ turns those into its own bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.graph import NO_NODE
 
 MISSING = np.iinfo(np.int64).min  # an argument that this row does not have

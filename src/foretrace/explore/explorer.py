@@ -7,12 +7,12 @@ answer takes some 20 to 100 ms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import ModelError, WorkloadError, dataclass
+from foretrace.base import ModelError, WorkloadError
 from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import UnitRun, on_host, run_units, software_costs, where
 from foretrace.graph import NodeKind, Phase

@@ -7,13 +7,13 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from threading import Lock, Thread
 from typing import Any
 
-from foretrace.base import MissingExtraError, OutputError, dataclass
+from foretrace.base import MissingExtraError, OutputError
 from foretrace.explore.explorer import Explorer
 
 _HERE = "127.0.0.1"

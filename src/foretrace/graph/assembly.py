@@ -8,6 +8,7 @@ an edge *out of* one begins at its finish. `assembly` knows which node that is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +21,6 @@ from foretrace.base import (
     Int64s,
     Integers,
     UInt8s,
-    dataclass,
     row_starts,
 )
 from foretrace.graph._compiled import counted_order, topological_order

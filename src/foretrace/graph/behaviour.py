@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.answer import count_text
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph.graph import Finding
 from foretrace.operators import OperatorClass, recognised, with_class
 from foretrace.trace import Category, Trace, is_communication

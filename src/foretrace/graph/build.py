@@ -8,11 +8,11 @@ fitted; nodes and edges are numbered. No timestamp survives in the graph, only d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CircleError, DifferentRunsError, GraphError, Int64s, dataclass
+from foretrace.base import CircleError, DifferentRunsError, GraphError, Int64s
 from foretrace.graph import chakra
 from foretrace.graph.assembly import Edges, NodeCollector, Places, assembled
 from foretrace.graph.behaviour import told_by_behaviour

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.transfers import MemberTransfers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from foretrace.base import (
     Integers,
     Remembering,
     UInt8s,
-    dataclass,
 )
 from foretrace.graph.nodes import (
     DEVICE_KINDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from foretrace.answer import (
     count_text,
     duration_text,
 )
-from foretrace.base import dataclass
 from foretrace.graph.link import Links
 from foretrace.trace import Contents
 

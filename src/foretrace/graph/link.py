@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from typing import ClassVar
@@ -17,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from foretrace.answer import Answer, Cell, Column, Plain, Table, Told, Unit, count_text, plain
-from foretrace.base import Bools, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph.alignment import aligned_names
 from foretrace.trace import Category, ExecutionTrace, Trace
 

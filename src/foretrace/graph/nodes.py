@@ -11,13 +11,13 @@ one of them is made when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int32s, Int64s, collective_kind_of, dataclass
+from foretrace.base import Bools, CollectiveKind, Int32s, Int64s, collective_kind_of
 
 NO_NODE = -1
 NO_STEP = -1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from foretrace.answer import Answer, Json, Plain, Sentences, Subject, Table, Told, plain
-from foretrace.base import NS_PER_S, Int32s, Int64s, dataclass
+from foretrace.base import NS_PER_S, Int32s, Int64s
 from foretrace.graph.blocks.table import Blocks
 from foretrace.graph.graph import ExecutionGraph, Finding, Timeline
 from foretrace.graph.nodes import NodeKind

@@ -12,14 +12,14 @@ it and takes it for that. A collective's kind follows from its name where that h
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from foretrace.base import DescriptionKey, GraphError, Text, dataclass, parsed_toml, read_keys
+from foretrace.base import DescriptionKey, GraphError, Text, parsed_toml, read_keys
 from foretrace.operators import OperatorClass, with_class
 from foretrace.trace import Category, ChakraTrace, Trace
 

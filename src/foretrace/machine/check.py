@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told
-from foretrace.base import dataclass
 from foretrace.machine.chip import (
     CHIP_FIELDS,
     LASTING_FIELDS,

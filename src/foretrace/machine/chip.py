@@ -6,19 +6,12 @@ All peaks are dense; half of what a data sheet states "with sparsity".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from foretrace.answer import Paragraph, Told
-from foretrace.base import (
-    DescriptionKey,
-    Document,
-    MachineError,
-    dataclass,
-    number_format,
-    read_value,
-)
+from foretrace.base import DescriptionKey, Document, MachineError, number_format, read_value
 from foretrace.machine.figures import (
     DataSheet,
     DescriptionKind,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +31,6 @@ from foretrace.base import (
     Shelf,
     Statement,
     Table,
-    dataclass,
     document_names,
     document_path,
     read_document,

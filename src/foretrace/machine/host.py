@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from foretrace.base import Document, MachineError, dataclass
+from foretrace.base import Document, MachineError
 from foretrace.machine.chip import Chip, load_chip
 from foretrace.machine.figures import (
     DataSheet,

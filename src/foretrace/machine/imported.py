@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -19,7 +20,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from foretrace.answer import Answer, Sentences, Told
-from foretrace.base import MachineError, dataclass
+from foretrace.base import MachineError
 from foretrace.machine.link_table import (
     NetworkTier,
     read_infragraph,

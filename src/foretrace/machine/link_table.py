@@ -15,11 +15,12 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 
 import msgspec
 
-from foretrace.base import MachineError, dataclass
+from foretrace.base import MachineError
 
 _COLUMNS = ("from", "to", "gb_per_s")
 _RANK = re.compile(r"(?:gpu|npu|rank|)(\d+)", re.IGNORECASE)

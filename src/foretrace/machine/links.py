@@ -12,13 +12,13 @@ chips that have no other links, the ports are those to the switches.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import MOST_RANKS, Float64s, Int64s, MachineError, dataclass
+from foretrace.base import MOST_RANKS, Float64s, Int64s, MachineError
 from foretrace.machine.host import Host
 from foretrace.machine.machine import Machine
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import MOST_RANKS, Document, Int64s, MachineError, dataclass
+from foretrace.base import MOST_RANKS, Document, Int64s, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
     DataSheet,

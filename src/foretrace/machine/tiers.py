@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
 from foretrace.answer import Plain
-from foretrace.base import Citation, MachineError, dataclass
+from foretrace.base import Citation, MachineError
 from foretrace.machine.figures import (
     Figure,
     FigureField,

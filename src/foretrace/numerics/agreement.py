@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Sentences, Table, Told, Unit, count_text
-from foretrace.base import dataclass
 from foretrace.numerics.formats import (
     FLOAT_FORMATS,
     FloatFormat,

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 
 _NORMAL = 1.4826  # standard deviations of a normal distribution in one median absolute deviation
 _WINDOW = 128  # observations that are remembered

@@ -13,10 +13,10 @@ Source:
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, number_text
-from foretrace.base import dataclass
 from foretrace.numerics.formats import FP32, FloatFormat, float_format
 from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.pairs import Case, Inputs, taken, tile_weights

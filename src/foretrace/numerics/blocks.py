@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from foretrace.base import WorkloadError, dataclass
+from dataclasses import dataclass
+
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FloatFormat, Rounding, float_format, rounded
 from foretrace.numerics.libraries import Tensor, torch
 

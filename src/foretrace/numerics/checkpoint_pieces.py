@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.numerics.libraries import Tensor, torch
 
 ReadElements = Callable[[int, int], "Tensor"]  # elements from, to; of what is flattened

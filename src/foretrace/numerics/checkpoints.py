@@ -13,10 +13,11 @@ import re
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.numerics.checkpoint_pieces import ReadElements, TensorPiece, joined
 from foretrace.numerics.libraries import Tensor, torch
 

@@ -6,8 +6,9 @@ Each carries a sum that has to come out: of integers exactly, of floats within w
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FP32, FloatFormat, float_format
 from foretrace.numerics.libraries import Tensor, torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise, product
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ from foretrace.answer import (
     count_text,
     number_text,
 )
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.numerics.distances import Deviation, distance_between
 from foretrace.numerics.formats import FloatFormat, float_format
 from foretrace.numerics.pairs import OPERATOR_PAIRS, Case, OperatorPair, taken

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, count_text
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.numerics.checkpoints import StoredTensor, stored_tensors
 from foretrace.numerics.distances import wasserstein_distance
 from foretrace.numerics.formats import FloatFormat, float_format, rounded

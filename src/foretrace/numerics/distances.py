@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import dataclass
 from foretrace.numerics.libraries import Tensor, torch
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from foretrace.base import WorkloadError, dataclass, number_format
+from foretrace.base import WorkloadError, number_format
 from foretrace.numerics.libraries import Tensor, torch
 
 _DOUBLE_BIAS, _DOUBLE_MANTISSA = 1023, 52

@@ -8,9 +8,10 @@ own sample. Modules for which this is not known are run with their parameter cha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.numerics.libraries import Tensor, torch
 
 Inputs = Any  # a tensor, or a sequence or mapping of them, samples along their first dimension

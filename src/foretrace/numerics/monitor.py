@@ -11,13 +11,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 
-from foretrace.base import Float64s, WorkloadError, dataclass
+from foretrace.base import Float64s, WorkloadError
 from foretrace.numerics.alarms import Alarm, AlarmRule, Watchman, expected_ratio
 from foretrace.numerics.libraries import Tensor, torch
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FP32, FP64, FloatFormat, rounded
 from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.products import Accumulator, emulated_product

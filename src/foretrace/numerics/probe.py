@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from foretrace.answer import (
     count_text,
     number_text,
 )
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.numerics.formats import FP32, FloatFormat, Rounding, float_format, rounded
 from foretrace.numerics.libraries import Tensor, torch
 from foretrace.numerics.products import Accumulator, emulated_product

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.numerics.formats import (
     FP32,
     FloatFormat,
@@ -36,8 +36,6 @@ class Accumulator:
     aligned_bits: int | None = None
 
 
-_PLAIN = Accumulator()
-
 # Source: Xie et al., "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix Cores",
 # arXiv:2511.10909, of wgmma; docs/numerics.md says how a GPU's products agree with it.
 TENSOR_CORES: Mapping[str, Accumulator] = {
@@ -51,7 +49,7 @@ TENSOR_CORES: Mapping[str, Accumulator] = {
 def emulated_product(
     left: Tensor,
     right: Tensor,
-    accumulator: Accumulator = _PLAIN,
+    accumulator: Accumulator = Accumulator(),
     *,
     takes: FloatFormat = FP32,
     generator: torch.Generator | None = None,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from types import FunctionType
 from typing import Any, ClassVar
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.numerics.checks import CheckedWeight, wrong_attention, wrong_rows
 from foretrace.numerics.formats import float_format
 from foretrace.numerics.injection import Inputs, run

@@ -8,12 +8,11 @@ that follow from features, shapes in noise, sentences that speak well of somethi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from foretrace.base import dataclass
 
 _WORDS = 64
 _RANDOM = 0.1  # of words that follow from nothing

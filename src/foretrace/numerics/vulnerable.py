@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import (
@@ -16,7 +17,6 @@ from foretrace.answer import (
     count_text,
     number_text,
 )
-from foretrace.base import dataclass
 
 _MOST_BITS = 8  # in a sentence
 _ENOUGH = 0.8  # of all wrong outputs, that what is protected first accounts for

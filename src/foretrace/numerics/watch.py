@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from foretrace.answer import (
     Unit,
     count_text,
 )
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.numerics.alarms import FEWEST_OBSERVATIONS, Alarm, AlarmRule, Watchman
 from foretrace.numerics.monitor import OPTIMIZER_RULES, STATISTICS, Observation, rule_values
 

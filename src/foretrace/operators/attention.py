@@ -8,9 +8,9 @@ counts all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
-from foretrace.base import dataclass
 from foretrace.operators.framework import base_of
 from foretrace.operators.shapes import Shapes, Tensor, parsed_shapes
 from foretrace.operators.work import Work, moved

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, ModelError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, ModelError
 
 _OPERANDS = 2  # of a product
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.operators.shapes import Shapes, Tensor
 from foretrace.operators.work import Work, moved
 

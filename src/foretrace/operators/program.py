@@ -6,11 +6,10 @@ One microbatch on one rank: no plan is in it, and no time.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
-from foretrace.base import dataclass
 from foretrace.operators.counting import work_of
 from foretrace.operators.recognition import operator_class
 from foretrace.operators.shapes import Tensor

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from foretrace.base import dataclass
 from foretrace.operators.framework import base_of, framework_class, is_operator, plain_name
 from foretrace.operators.work import OperatorClass
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
-from foretrace.base import FORMAT_BY_CODE, FORMAT_BY_NAME, dataclass, tensor_format
+from foretrace.base import FORMAT_BY_CODE, FORMAT_BY_NAME, tensor_format
 
 _PROMOTION = ("fp64", "fp32", "bf16", "fp16", "int64", "int32", "int16", "int8", "uint8", "bool")
 

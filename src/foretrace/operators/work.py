@@ -8,9 +8,9 @@ torch.utils.flop_counter does (tests compare them), but a causal mask's upper ha
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from foretrace.base import dataclass
 from foretrace.operators.shapes import Tensor
 
 

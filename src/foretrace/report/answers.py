@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from foretrace.analyze import (
     CriticalPath,
@@ -15,7 +15,6 @@ from foretrace.analyze import (
     WhatHelps,
 )
 from foretrace.answer import Answer, Stretch
-from foretrace.base import dataclass
 from foretrace.graph import BlocksWithEvidence
 from foretrace.numerics import WatchedRun
 from foretrace.whatif import Remedies, Throughput

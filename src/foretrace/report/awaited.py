@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.analyze import UNRECORDED_RANK, IdleCause, IdleCauses, binding_edges
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import EdgeKind, NodeKind, Timeline
 from foretrace.report.slices import COMMUNICATION, COMPUTE, HOST, TRACK_OF_KIND
 from foretrace.report.subjects import shortened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foretrace.answer import (
@@ -17,7 +17,6 @@ from foretrace.answer import (
     number_text,
     tables_in,
 )
-from foretrace.base import dataclass
 
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 # Rows that a page holds for downloads: 40 tables of so many stay below 5 MB with the rest.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
 from foretrace.analyze.questions import critical_path, idle, operators, sensitivity
 from foretrace.answer import Sentences
-from foretrace.base import dataclass
 from foretrace.estimate import (
     Estimate,
     certainty_lead,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from foretrace.analyze import (
     questions,
 )
 from foretrace.answer import Question, Sentences, Table, Unit, cell_text, count_text
-from foretrace.base import dataclass
 from foretrace.graph import Timeline
 from foretrace.report.answers import Answers, OptimizerSeen
 from foretrace.report.document import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from foretrace.answer import (
     readable,
     with_code,
 )
-from foretrace.base import NS_PER_MS, dataclass, visible, write_whole
+from foretrace.base import NS_PER_MS, visible, write_whole
 from foretrace.report.document import (
     MAX_KEPT_ROWS,
     NO_BREAK_SPACE,

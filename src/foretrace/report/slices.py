@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from foretrace.analyze import FRAME_KINDS, CollectiveTable, HostFrames, IdleCauses, Stillness
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
 
 TRACKS = ("optimizer", "Python", "operators", "host", "compute", "communication", "why idle")

@@ -12,6 +12,7 @@ import base64
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -24,7 +25,7 @@ from foretrace.analyze import (
     NodeLabels,
     StepTable,
 )
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.report.awaited import (
     NOBODY,

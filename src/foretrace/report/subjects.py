@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from foretrace.analyze import NO_BLOCK, NodeLabels, block_name
 from foretrace.answer import bytes_text
-from foretrace.base import Int16s, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int16s, Int32s, Int64s, UInt8s
 from foretrace.graph import NO_MICROBATCH, Collective, ExecutionGraph, NodeKind
 
 MAX_NAME_LENGTH = 90

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import (
@@ -16,7 +17,6 @@ from foretrace.analyze import (
 )
 from foretrace.analyze.questions import critical_path, idle
 from foretrace.answer import Told, signed_percent_text
-from foretrace.base import dataclass
 from foretrace.graph import Timeline
 from foretrace.report.document import Card, Section, card_of, section_of, section_with
 from foretrace.report.sections import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Column, Plain, Table, Unit
-from foretrace.base import dataclass
 from foretrace.search.looked import Looked
 from foretrace.search.variables import DIMENSIONS
 

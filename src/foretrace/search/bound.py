@@ -9,11 +9,12 @@ schedule unit by unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s, dataclass
+from foretrace.base import CollectiveKind, Int64s
 from foretrace.cost import CollectiveRequests, CostModel, Inflation, KernelRequests
 from foretrace.graph import Phase
 from foretrace.search.unit_times import MicrobatchWork, UnitClock

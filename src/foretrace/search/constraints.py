@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from foretrace.base import NS_PER_S, WorkloadError, dataclass
+from foretrace.base import NS_PER_S, WorkloadError
 from foretrace.search.objectives import Objective, Promise
 from foretrace.search.space import MEMORY, Row, columns_of
 from foretrace.workload import Plan

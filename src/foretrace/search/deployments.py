@@ -12,13 +12,13 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from foretrace.answer import percent_text
-from foretrace.base import NS_PER_S, MachineError, WorkloadError, dataclass
+from foretrace.base import NS_PER_S, MachineError, WorkloadError
 from foretrace.search.deployment_bounds import least_copies
 from foretrace.search.found_deployments import FewestGpus, TriedGpus, degree_words
 from foretrace.search.progress import Limits, SearchClock

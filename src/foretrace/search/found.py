@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
@@ -23,7 +24,6 @@ from foretrace.answer import (
     duration_text,
     plain,
 )
-from foretrace.base import dataclass
 from foretrace.search.alone import Alone, alone_table
 from foretrace.search.found_links import LinksTried, links_table
 from foretrace.search.looked import Looked

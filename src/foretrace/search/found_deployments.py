@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretrace.answer import (
     Answer,
     Column,
@@ -15,7 +17,6 @@ from foretrace.answer import (
     Unit,
     percent_text,
 )
-from foretrace.base import dataclass
 from foretrace.serve import ServiceTarget
 
 

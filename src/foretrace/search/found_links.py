@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from foretrace.answer import Column, Plain, Table, Unit
-from foretrace.base import dataclass
 
 
 @dataclass(frozen=True)

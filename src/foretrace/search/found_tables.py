@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import (
@@ -20,7 +21,7 @@ from foretrace.answer import (
     duration_text,
     plain,
 )
-from foretrace.base import NS_PER_S, dataclass
+from foretrace.base import NS_PER_S
 from foretrace.workload import (
     Footprint,
     MemoryTier,

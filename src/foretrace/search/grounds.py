@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
 
-from foretrace.base import NetworkUse, WorkloadError, dataclass
+from foretrace.base import NetworkUse, WorkloadError
 from foretrace.cost import (
     CostModel,
     Inflation,

@@ -7,9 +7,9 @@ with a search of its own; which is best is the search's objective, told with the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.machine import Machine, with_figures
 from foretrace.search.found import PlanSearch
 from foretrace.search.found_links import LinksTried

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Plain
-from foretrace.base import NS_PER_S, dataclass
+from foretrace.base import NS_PER_S
 from foretrace.estimate import Estimate, FamilySpread, StepParts
 from foretrace.search.objectives import Recovery
 from foretrace.search.space import columns_of

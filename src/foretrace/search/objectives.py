@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from foretrace.answer import Plain, long_duration_text
-from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, WorkloadError, dataclass
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, WorkloadError
 from foretrace.risk import (
     Campaign,
     Scheme,

@@ -8,13 +8,13 @@ So it is never worse than a named order that fits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit, bytes_text, duration_text
-from foretrace.base import Int64s, WorkloadError, dataclass
+from foretrace.base import Int64s, WorkloadError
 from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import run_units, software_costs
 from foretrace.machine import Machine

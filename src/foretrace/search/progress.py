@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from foretrace.base import SweepEngine, dataclass
+from foretrace.base import SweepEngine
 from foretrace.search.objectives import Target
 
 

@@ -11,14 +11,14 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.cost import CostModel
 from foretrace.graph import Phase
 from foretrace.machine import Chip

@@ -8,7 +8,7 @@ rank at least, over all microbatches, steps and ranks that were recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from foretrace.base import (
     NotShownError,
     ScenarioError,
     WorkloadError,
-    dataclass,
     numbered_rows,
 )
 from foretrace.cost import Source

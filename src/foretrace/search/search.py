@@ -14,10 +14,10 @@ import heapq
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from foretrace.base import Mapper, NetworkUse, ScenarioError, WorkloadError, dataclass, mapped
+from foretrace.base import Mapper, NetworkUse, ScenarioError, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation, Remembered, Substituted, SubstitutionRule
 from foretrace.estimate import software_costs, unshared
 from foretrace.machine import Machine, with_hosts

@@ -10,12 +10,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from foretrace.answer import Plain
-from foretrace.base import ScenarioError, WorkloadError, dataclass
+from foretrace.base import ScenarioError, WorkloadError
 from foretrace.search.variables import (
     MADE,
     SpaceLimits,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from foretrace.base import WorkloadError, dataclass, write_whole
+from foretrace.base import WorkloadError, write_whole
 
 QUICK, RUN, UNITS, P95 = "quick_ns", "run_ns", "unit_ns", "p95_ns"
 _VERSION = 3

@@ -10,12 +10,12 @@ simulated step (`table_steps`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Float64s, WorkloadError, dataclass, known_format
+from foretrace.base import Float64s, WorkloadError, known_format
 from foretrace.cost import CostModel
 from foretrace.search.bound import Prices
 from foretrace.workload import (

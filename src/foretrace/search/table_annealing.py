@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.search._compiled import EVERYWHERE, HOST, PIECES, anneal
 from foretrace.search.table_account import TableAccount, TableOption
 from foretrace.search.table_floor import table_floor

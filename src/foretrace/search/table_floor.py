@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -20,7 +21,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, eye_array, hstack, vstack
 
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 from foretrace.search.table_account import BYTES, NUM_TIMED, TableAccount
 from foretrace.workload import MemoryTier
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 from foretrace.search.table_account import (
     NUM_RESOURCES,
     NUM_TIMED,

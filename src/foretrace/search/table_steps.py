@@ -5,12 +5,12 @@ The same graph, costs and simulation as an estimate's of a plan that states the 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import Bools, Float64s, dataclass
+from foretrace.base import Bools, Float64s
 from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import SimulatedStep, simulated_step
 from foretrace.graph import NodeKind, Phase

@@ -14,10 +14,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from foretrace.answer import bytes_text
-from foretrace.base import MachineError, WorkloadError, dataclass
+from foretrace.base import MachineError, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts

@@ -8,12 +8,12 @@ ends. A chunk is the sum of these, so that plans of any depth are made of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import UnitTiming
 from foretrace.workload import (

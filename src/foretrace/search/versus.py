@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
 from typing import ClassVar
 
 from foretrace.answer import Column, Plain, Shown, Table, Unit, duration_text
-from foretrace.base import dataclass
 from foretrace.estimate import NOT_MODELLED, FamilySpread
 from foretrace.search.looked import Looked
 

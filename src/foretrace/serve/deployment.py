@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, gcd
 from pathlib import Path
 
-from foretrace.base import NS_PER_MS, NoRoomError, WorkloadError, dataclass
+from foretrace.base import NS_PER_MS, NoRoomError, WorkloadError
 from foretrace.cost import SubstitutionRule
 from foretrace.machine import Chip, Machine
 from foretrace.serve.engine import NO_LIMIT, Engine

@@ -12,10 +12,8 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-from foretrace.base import dataclass
 
 NO_LIMIT = 2**40  # blocks where memory is not known to bind
 _MIB_OF_LARGE_CARDS = 70 * 1024  # from here on vLLM takes larger batches

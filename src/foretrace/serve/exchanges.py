@@ -14,9 +14,11 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import Bools, CollectiveKind, Float64s, Int64s, WorkloadError
 from foretrace.cost import CollectiveRequests, collective_costs, model_ns, shapes_of
 from foretrace.machine import Machine
 from foretrace.serve.attention_grids import BYTES, values_of

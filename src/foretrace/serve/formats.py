@@ -11,10 +11,10 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from foretrace.answer import percent_text
-from foretrace.base import FORMAT_BY_NAME, WorkloadError, dataclass
+from foretrace.base import FORMAT_BY_NAME, WorkloadError
 from foretrace.cost import format_of_both, operand_formats
 from foretrace.machine import Chip
 from foretrace.serve.engine import Engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from foretrace.answer import (
     Answer,
@@ -16,7 +17,7 @@ from foretrace.answer import (
     Unit,
     number_text,
 )
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.serve.deployment import Deployment
 from foretrace.serve.requests import Requests
 from foretrace.serve.serving import ServiceTarget

@@ -13,10 +13,10 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from foretrace.answer import Plain
-from foretrace.base import NS_PER_MS, WorkloadError, dataclass
+from foretrace.base import NS_PER_MS, WorkloadError
 from foretrace.cost import FittedKernels, Operation, operation_of
 from foretrace.machine import Machine
 from foretrace.operators import OperatorClass, operator_class

@@ -14,11 +14,11 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import WorkloadError, dataclass, known_format
+from foretrace.base import WorkloadError, known_format
 from foretrace.cost import FittedKernels, operation_of
 from foretrace.graph import Phase
 from foretrace.machine import Chip, Machine

@@ -8,12 +8,13 @@ them, if steps that are left out come nearer with it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from foretrace.answer import number_text, percent_text
-from foretrace.base import NS_PER_US, Bools, Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import NS_PER_US, Bools, Float64s, Int64s, WorkloadError
 from foretrace.serve.engine import Engine
 from foretrace.serve.step_times import EngineStepTimes, StepCalibration
 from foretrace.trace import (

@@ -10,11 +10,11 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s, WorkloadError, dataclass
+from foretrace.base import CollectiveKind, Int64s, WorkloadError
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
 from foretrace.serve.exchanges import exchange_ns

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import NS_PER_US, Float64s, WorkloadError, dataclass
+from foretrace.base import NS_PER_US, Float64s, WorkloadError
 
 if TYPE_CHECKING:
     import polars as pl

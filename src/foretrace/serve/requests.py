@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from foretrace.base import NS_PER_MS, NS_PER_S, Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import NS_PER_MS, NS_PER_S, Float64s, Int64s, WorkloadError
 
 # How files call a prompt's tokens, a reply's, and when a request came. In order: LLMServingSim and
 # vLLM's benchmarks, Vidur, Mooncake (ms), Azure's traces (a date), BurstGPT, and what benchmarks of

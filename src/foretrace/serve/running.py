@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int64s, SimulationError, WorkloadError, dataclass
+from foretrace.base import Int64s, SimulationError, WorkloadError
 from foretrace.serve import _compiled
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.requests import Requests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from foretrace.answer import (
     number_text,
     percent_text,
 )
-from foretrace.base import NS_PER_HOUR, NS_PER_MS, NS_PER_S, Float64s, Int64s, dataclass
+from foretrace.base import NS_PER_HOUR, NS_PER_MS, NS_PER_S, Float64s, Int64s
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.running import EngineRun
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from foretrace.answer import (
     Answer,
@@ -20,7 +21,7 @@ from foretrace.answer import (
     number_text,
     percent_text,
 )
-from foretrace.base import NS_PER_MS, NS_PER_S, dataclass
+from foretrace.base import NS_PER_MS, NS_PER_S
 from foretrace.serve.of_generator import PassPositions, PictureEnd, WorkShare
 from foretrace.serve.requests import Requests
 from foretrace.serve.serving import LatencySpread, ServiceTarget, latency_table

@@ -8,12 +8,12 @@ stage is free. Nothing lies between stages: one hands a batch on when a copy of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import Float64s, Int64s, WorkloadError
 from foretrace.serve.requests import Requests
 from foretrace.serve.step_times import along
 

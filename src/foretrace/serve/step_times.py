@@ -8,11 +8,11 @@ knows how long these take writes the same tables, so that one loop runs them all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.serve.engine import Engine
 from foretrace.serve.profiles import ProfileGrid
 from foretrace.serve.step._compiled import Grids, Stages, Times, step_ns, steps_ns_into

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, SimulationError, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s, SimulationError
 from foretrace.graph import EdgeKind, ExecutionGraph
 from foretrace.simulate._compiled import LANES, Status, _batch_ends, _batch_slopes
 from foretrace.simulate.static import check_columns, sentence

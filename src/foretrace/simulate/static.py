@@ -6,9 +6,11 @@ when the last of them, each plus its edge's lag, is over, and never before 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, SimulationError, dataclass
+from foretrace.base import Float64s, Int64s, SimulationError
 from foretrace.graph import NO_LANE, NO_NODE, ExecutionGraph, NodeKind, Timeline
 from foretrace.simulate._compiled import (
     LIMIT_NS,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Json, Shown, Table, Told, Unit
-from foretrace.base import dataclass
 from foretrace.software.software import TrainingSoftware, load_software, software_names
 
 

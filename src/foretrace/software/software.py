@@ -10,7 +10,7 @@ class of its own (`unknown`), never quietly one of the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
@@ -30,7 +30,6 @@ from foretrace.base import (
     Text,
     WorkloadError,
     as_table,
-    dataclass,
     document_names,
     read_document,
     read_keys,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretrace.base import dataclass
+from dataclasses import dataclass
 
 _HIP = "run it under `rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace`"
 _CUDA = "run it under `nsys profile --trace=cuda,nvtx`"

@@ -13,7 +13,7 @@ import mmap
 import os
 import time
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,7 @@ from foretrace.answer import (
     bytes_text,
     count_text,
 )
-from foretrace.base import NS_PER_S, OutputError, dataclass, remove_abandoned, written_beside
+from foretrace.base import NS_PER_S, OutputError, remove_abandoned, written_beside
 from foretrace.trace.columns import (
     CollectiveColumns,
     FlowColumns,

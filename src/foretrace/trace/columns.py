@@ -7,10 +7,11 @@ Whatever is not kept is counted in `TraceMeta.dropped`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 
 NO_ID = -1  # an id the file does not give
 NO_STRING = -1  # a string the file does not give

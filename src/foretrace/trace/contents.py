@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import Bools, CollectiveKind, Int64s, collective_kind_of, dataclass
+from foretrace.base import Bools, CollectiveKind, Int64s, collective_kind_of
 from foretrace.trace import formats
 from foretrace.trace.better_recordings import PYTORCH, HowToRecord
 from foretrace.trace.chakra import (

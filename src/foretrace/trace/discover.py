@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace import formats
 from foretrace.trace import others as others_in
 from foretrace.trace.archives import archive_of, is_archive, member_names

@@ -7,12 +7,13 @@ and a line in `PROFILES`: see "Add a trace format" in CONTRIBUTING.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from foretrace.base import NS_PER_S, TraceError, dataclass
+from foretrace.base import NS_PER_S, TraceError
 from foretrace.trace import chakra, execution, others, read, sidecar
 from foretrace.trace.better_recordings import ANY, NSIGHT, PYTORCH, ROCPROF, XLA, HowToRecord
 from foretrace.trace.chakra import ChakraTrace

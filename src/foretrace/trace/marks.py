@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-
-from foretrace.base import dataclass
 
 STEP_MARK = "ProfilerStep#"  # how names of the profiler's marks of steps begin
 _PROFILER = re.compile(rf"{STEP_MARK}(\d{{1,18}})")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from foretrace.base import MOST_RANKS, dataclass
+from foretrace.base import MOST_RANKS
 from foretrace.trace.columns import ProcessGroup, TraceMeta
 from foretrace.trace.fields import Row
 from foretrace.trace.scan import Scanned

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
 import numpy as np
 
-from foretrace.base import Int64s, TraceError, UInt8s, dataclass
+from foretrace.base import Int64s, TraceError, UInt8s
 from foretrace.trace._compiled import Counts, Known, scan
 from foretrace.trace.fields import (
     CATEGORY_TEXTS,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from foretrace.base import NS_PER_US, Int32s, Int64s, TraceError, UInt8s, dataclass
+from foretrace.base import NS_PER_US, Int32s, Int64s, TraceError, UInt8s
 
 UNKNOWN_NS = -1
 _ACTIVE = ("active_allocated", "active_awaiting_free")

@@ -13,12 +13,13 @@ import lzma
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from isal import isal_zlib
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace.archives import (
     DAMAGED,
     archive_of,

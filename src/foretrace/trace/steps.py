@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, TraceError, dataclass
+from foretrace.base import Bools, Int64s, TraceError
 from foretrace.trace.columns import (
     NO_ID,
     Category,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Sentences, Table, Told, Unit, count_text, rows_json
-from foretrace.base import Float64s, dataclass
+from foretrace.base import Float64s
 from foretrace.cost import (
     Chosen,
     Constants,

@@ -6,10 +6,12 @@ kernel are one row with their median.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from foretrace.analyze import calls_of, step_of
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.cost import (
     RECORDINGS,
     Constants,

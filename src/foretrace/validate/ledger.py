@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from foretrace.answer import (
     percent_text,
     plain,
 )
-from foretrace.base import WorkloadError, dataclass, written_beside
+from foretrace.base import WorkloadError, written_beside
 from foretrace.estimate import Estimate
 from foretrace.software import PRODUCTS, kernel_factors, unstated_software
 from foretrace.validate.measures import mean_size

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told, Unit, columns_of
-from foretrace.base import NS_PER_S, ModelError, dataclass
+from foretrace.base import NS_PER_S, ModelError
 from foretrace.cost import CostModel
 from foretrace.estimate import estimate
 from foretrace.machine import Machine

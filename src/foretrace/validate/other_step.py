@@ -8,19 +8,12 @@ will do the same things.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.analyze import StepTable, alike_steps, steps
-from foretrace.base import (
-    Bools,
-    Float64s,
-    Int64s,
-    ModelError,
-    dataclass,
-    numbered_rows,
-    turns_within,
-)
+from foretrace.base import Bools, Float64s, Int64s, ModelError, numbered_rows, turns_within
 from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 from foretrace.validate.results import OtherStepReport, StepPrediction

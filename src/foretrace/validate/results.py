@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,7 +27,6 @@ from foretrace.answer import (
     plain_fields,
     signed_percent_text,
 )
-from foretrace.base import dataclass
 from foretrace.graph import Ablation, Clock, EdgeConstant, EdgeKind, Finding
 from foretrace.validate.verdict import ReplayVerdict
 

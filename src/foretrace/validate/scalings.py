@@ -8,7 +8,7 @@ and total come out. Beside it stand the predictions of a rival, as its paper pri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,6 @@ from foretrace.base import (
     Share,
     Table,
     WorkloadError,
-    dataclass,
     read_keys,
 )
 from foretrace.cost import Slower, step_costs

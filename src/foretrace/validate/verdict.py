@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.answer import Plain, component_text, percent_text
-from foretrace.base import dataclass
 from foretrace.graph import (
     BEFORE,
     CUT_OFF,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from foretrace.analyze import step_time_ns
-from foretrace.base import NetworkUse, ScenarioError, dataclass
+from foretrace.base import NetworkUse, ScenarioError
 from foretrace.cost import CostModel
 from foretrace.estimate import unshared
 from foretrace.graph import Recording, Timeline

@@ -9,11 +9,11 @@ that fill the device with one grid work on products of any size.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, dataclass, numbered_rows, turns_within
+from foretrace.base import Bools, Float64s, Int64s, numbered_rows, turns_within
 from foretrace.cost import PUBLISHED_MOST, Costs, Inflation, Source
 from foretrace.graph import (
     ALONE_SHARE,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import newly_at_once_ns, step_time_ns, windows
-from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError, dataclass
+from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs, step_costs
 from foretrace.estimate import (
     SharedLinks,

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import fitting, mean_span, selected
 from foretrace.answer import Plain
-from foretrace.base import FORMAT_BY_NAME, Bools, Int32s, Int64s, ScenarioError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Int32s, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, FittedKernels, Operation, described_costs, node_operations
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.operators import IndexedOperator, kernel_family, parsed_shapes

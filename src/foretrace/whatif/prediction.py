@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -23,7 +23,6 @@ from foretrace.answer import (
     plain,
     signed_percent_text,
 )
-from foretrace.base import dataclass
 from foretrace.cost import Costs, Source
 from foretrace.estimate import SharedLinks
 from foretrace.graph import ExecutionGraph, Timeline

@@ -10,11 +10,12 @@ lowest recorded one of their kind and stages does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, ScenarioError, dataclass, joined_ranges
+from foretrace.base import Float64s, Int64s, ScenarioError, joined_ranges
 from foretrace.cost import step_costs
 from foretrace.estimate import StepTraffic, step_traffic, unshared
 from foretrace.graph import ExecutionGraph, Timeline

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
-from foretrace.base import Int64s, ScenarioError, dataclass
+from foretrace.base import Int64s, ScenarioError
 from foretrace.graph import WHOLE, EdgeKind, ExecutionGraph, MemoryEvents, NodeKind
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits import (

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import Float64s, Int64s, ScenarioError, dataclass
+from foretrace.base import Float64s, Int64s, ScenarioError
 from foretrace.estimate import UNKNOWN_HOST, UNMODELLED, Estimate
 from foretrace.graph import EdgeKind
 from foretrace.simulate import simulate

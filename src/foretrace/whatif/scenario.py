@@ -8,9 +8,8 @@ durations.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from foretrace.base import dataclass
 from foretrace.machine import Machine
 from foretrace.whatif.edits.edit import WorkEdit
 from foretrace.whatif.resize.named import Sizes

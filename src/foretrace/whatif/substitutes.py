@@ -7,7 +7,7 @@ saved if no other path became the longest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
-from foretrace.base import Float64s, Int64s, ScenarioError, dataclass
+from foretrace.base import Float64s, Int64s, ScenarioError
 from foretrace.cost import (
     FittedKernels,
     Offer,

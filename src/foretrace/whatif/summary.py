@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foretrace.analyze import SHOWN_PARTS
@@ -18,7 +19,6 @@ from foretrace.answer import (
     number_text,
     signed_percent_text,
 )
-from foretrace.base import dataclass
 from foretrace.workload import plan_table
 
 if TYPE_CHECKING:

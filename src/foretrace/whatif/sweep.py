@@ -15,6 +15,7 @@ pp = 4
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,6 @@ from foretrace.base import (
     ModelError,
     ScenarioError,
     SweepEngine,
-    dataclass,
     mapped,
     parsed_toml,
     read_keys,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from foretrace.answer import (
     percent_text,
     rate_text,
 )
-from foretrace.base import NS_PER_S, ScenarioError, dataclass
+from foretrace.base import NS_PER_S, ScenarioError
 from foretrace.graph import NO_STEP, WHOLE, operator_classes
 from foretrace.machine import Chip
 from foretrace.operators import OperatorClass, operator_class

@@ -17,14 +17,14 @@ profiler on tell both.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import duration_text, percent_text
-from foretrace.base import Int64s, ScenarioError, dataclass
+from foretrace.base import Int64s, ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 

@@ -9,12 +9,12 @@ machine is named, operators that ran on the host do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 
-from foretrace.base import CollectiveKind, collective_kind_of, dataclass, known_format
+from foretrace.base import CollectiveKind, collective_kind_of, known_format
 from foretrace.capture import (
     BACKWARD,
     OPTIMIZER,

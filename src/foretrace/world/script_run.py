@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from foretrace.answer import (
     count_text,
     duration_text,
 )
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.capture import CPU, CUDA, FAKE, IssuedRole, ScriptRun, WorldRoles, roles_of
 from foretrace.cost import Inflation
 from foretrace.estimate import simulated_step, software_costs

@@ -7,13 +7,14 @@ all things, and idle, tile the step on every rank, and their sum over any labels
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
 from foretrace.analyze.activity import is_compute, participations
 from foretrace.analyze.intervals import Intervals
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph import ExecutionGraph, Timeline
 
 

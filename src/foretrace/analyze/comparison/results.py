@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -27,7 +28,6 @@ from foretrace.answer import (
     plain_fields,
     signed_percent_text,
 )
-from foretrace.base import dataclass
 
 ROUNDING = 1e-9  # confidences nearer to each other are equal
 

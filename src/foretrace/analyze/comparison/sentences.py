@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from foretrace.analyze.comparison.results import (
@@ -15,7 +16,7 @@ from foretrace.analyze.comparison.results import (
 )
 from foretrace.analyze.comparison.views import IDLE, SEPARATOR, TRANSFER, WAITING
 from foretrace.answer import number_text, short_name
-from foretrace.base import NS_PER_MS, dataclass
+from foretrace.base import NS_PER_MS
 from foretrace.trace import BatchKind, EngineBatch, batch_of_mark
 
 _MAX_REASONS = 6

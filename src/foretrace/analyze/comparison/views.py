@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from foretrace.analyze.comparison.results import NOTHING, Contribution, RankTime
 from foretrace.analyze.critical_path import path_of
 from foretrace.analyze.labels import class_labels
 from foretrace.analyze.spans import step_spans
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import (
     NO_LAYER,
     NO_MICROBATCH,

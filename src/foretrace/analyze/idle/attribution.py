@@ -7,7 +7,7 @@ collective's transfer; its causes are those of the late rank's delay (`waits`, `
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from foretrace.analyze.options import Step, step_name
 from foretrace.analyze.steps import StepTable, steps
 from foretrace.analyze.windows import step_time_ns
 from foretrace.answer import Place, question
-from foretrace.base import Bools, GraphError, Int32s, Int64s, dataclass
+from foretrace.base import Bools, GraphError, Int32s, Int64s
 from foretrace.graph import MEASURED, NO_COLLECTIVE, NO_NODE, ExecutionGraph, NodeKind, Timeline
 
 

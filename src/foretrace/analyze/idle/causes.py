@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -11,7 +12,7 @@ from foretrace.analyze.host_stalls import item_before_ns, loads_data
 from foretrace.analyze.idle._compiled import LAG, NOTHING_BEFORE, OWN, UNEXPLAINED
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.walks import WalkPieces
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import HOST_KINDS, EdgeKind, ExecutionGraph, NodeKind, Timeline
 
 # A host node this long is work of its own, not the overhead of launching: in six public traces

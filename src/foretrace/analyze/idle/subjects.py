@@ -6,13 +6,14 @@ outside operators the operator that came next; and of a stall what is known of i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from foretrace.analyze.host_stalls import StallKind, host_stalls
 from foretrace.answer import duration_text
-from foretrace.base import Int32s, Int64s, dataclass
+from foretrace.base import Int32s, Int64s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
 
 MAX_NAME = 80

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -28,7 +28,7 @@ from foretrace.answer import (
     duration_text,
     rows_json,
 )
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 
 MAX_SENTENCES = 5  # of the worst offenders
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from foretrace.analyze.activity import participations
 from foretrace.analyze.idle.causes import Excuses, ExplainedPieces, IdleCause, described_pieces
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.walks import WalkPieces, binding_predecessor, walked_apart
-from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
 _Column: TypeAlias = Int64s | Int32s | UInt8s

@@ -8,13 +8,13 @@ or, in a measured timeline, time between a node's start and what should have sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from foretrace.analyze.idle._compiled import _binding_edges, _walk_apart, _walk_back
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import ExecutionGraph, Timeline
 
 _LEAST_ROOM = 4_096  # pieces

@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.capture.module.kernels import as_on_a_gpu
 from foretrace.capture.module.known import KnownValues
 from foretrace.capture.module.recorder import ModuleRecorder, Scope

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.capture.module.execution import ModuleRun
 from foretrace.capture.module.recorder import Event
 from foretrace.operators import parsed_shapes

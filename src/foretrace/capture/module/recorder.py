@@ -10,11 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import dataclass
 from foretrace.capture.module.divided import COPIED, SUMMED
 from foretrace.capture.module.known import KnownValues
 from foretrace.capture.module.signature import (

@@ -6,14 +6,14 @@ This file imports PyTorch at its top: only the processes of a training run load 
 from __future__ import annotations
 
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from torch import Tensor, distributed, nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # named in its docs
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from foretrace.base import NS_PER_S, dataclass
+from foretrace.base import NS_PER_S
 from foretrace.capture.training.settings import TrainingSettings
 
 _MIB = 1 << 20

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from foretrace.base import ModelError, dataclass
+from foretrace.base import ModelError
 from foretrace.capture.job import require_torch
 from foretrace.capture.training.settings import Task, Times, TrainingSettings, times_path
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from foretrace.base import dataclass
 from foretrace.capture.training.data_parallel import awaits_gradients
 from foretrace.capture.training.settings import TrainingSettings
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-
-from foretrace.base import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,12 @@ Source:
 # ruff: noqa: D102 - `forward` and `backward` are what PyTorch says they are
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, distributed, nn
 from torch.autograd.function import Function
 from torch.nn import functional
-
-from foretrace.base import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ This file imports PyTorch at its top: only the processes of a training run load 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import msgspec
 import torch
 from torch import Tensor, distributed, nn
 
-from foretrace.base import dataclass, write_whole
+from foretrace.base import write_whole
 from foretrace.capture.recorder import record
 from foretrace.capture.training.data_parallel import replicated
 from foretrace.capture.training.model import Stage

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import msgspec
 
-from foretrace.base import dataclass
 from foretrace.capture.world.role import (
     COMPUTE_STREAM,
     FORWARD,

@@ -9,9 +9,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import GraphError, ModelError, WorkloadError, dataclass
+from foretrace.base import GraphError, ModelError, WorkloadError
 from foretrace.capture.job import WORLD_VARIABLE, require_torch
 from foretrace.capture.world.role import IssuedExchange, IssuedRole, StepBegin, read_role, role_path
 

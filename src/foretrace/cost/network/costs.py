@@ -7,7 +7,7 @@ beyond it those of its network, or of the one network that was measured at scale
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from foretrace.base import (
     Int64s,
     MachineError,
     channels_of,
-    dataclass,
 )
 from foretrace.cost.constants import Constants, Fit, Spread, collectives_for
 from foretrace.cost.model import CollectiveRequests, Costs, Source

@@ -17,10 +17,11 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Dispatched, Float64s, Library, dataclass
+from foretrace.base import Dispatched, Float64s, Library
 from foretrace.cost.fitting import at_once
 from foretrace.cost.network.span import GroupSpan
 from foretrace.machine import Chip

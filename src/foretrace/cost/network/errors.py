@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int64s
 from foretrace.cost.constants import LeftOut
 from foretrace.cost.errors import SPREAD, Errors
 from foretrace.cost.network.tables import MeasuredCollectives

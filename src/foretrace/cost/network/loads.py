@@ -12,6 +12,7 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -23,7 +24,6 @@ from foretrace.base import (
     Float64s,
     Int64s,
     channels_of,
-    dataclass,
 )
 from foretrace.cost.network.domain import DIRECT, collective_named
 from foretrace.machine import LinkWay, MachineLinks

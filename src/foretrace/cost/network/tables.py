@@ -8,7 +8,7 @@ one system that another library, transport or setting made are told apart by `va
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from foretrace.base import (
     Float64s,
     Int64s,
     ModelError,
-    dataclass,
     number_format,
 )
 from foretrace.cost.columns import checked_columns, read_columns

@@ -10,10 +10,11 @@ overlap. What leaves is bounded by the narrowest level of the group's `GroupSpan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Float64s, dataclass
+from foretrace.base import Bools, CollectiveKind, Float64s
 from foretrace.cost.fitting import Constant, at_once
 from foretrace.cost.network.domain import DIRECT
 from foretrace.cost.network.span import GroupSpan, TierSpan

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
 from foretrace.cost.of_recording.lines import Line, Points, Quickest, fitted_line

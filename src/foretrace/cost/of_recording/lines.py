@@ -8,10 +8,11 @@ that of the shortest operators and all but what the recording's quickest work wo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass
+from foretrace.base import Float64s, Int64s
 from foretrace.cost.choosing import UNTESTED_SPREAD
 from foretrace.cost.constants import Spread
 from foretrace.cost.fitting import Constant, MeasuredRows, fitted
@@ -103,10 +104,7 @@ class Quickest:
         )
 
 
-_NOT_KNOWN = Quickest()
-
-
-def fitted_line(points: Points, shortest_ns: float, quickest: Quickest = _NOT_KNOWN) -> Line:
+def fitted_line(points: Points, shortest_ns: float, quickest: Quickest = Quickest()) -> Line:
     """The line through the points.
 
     Args:

@@ -6,10 +6,11 @@ A group that was not recorded takes what its kind of collective takes elsewhere,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, MachineError, dataclass
+from foretrace.base import Float64s, MachineError
 from foretrace.cost.network.domain import collective_named
 from foretrace.cost.of_recording.lines import Line, Points, fitted_line
 

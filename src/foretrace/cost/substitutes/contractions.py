@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import FORMAT_BY_NAME, ModelError, dataclass
+from foretrace.base import FORMAT_BY_NAME, ModelError
 from foretrace.cost.gemm import LIBRARY
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.memory_bound import Access

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, dataclass
+from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s
 from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.signatures import GEMM, Operation

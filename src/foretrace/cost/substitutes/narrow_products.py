@@ -9,11 +9,11 @@ arXiv:2101.05615).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import Source
 from foretrace.cost.signatures import GEMM, Operation

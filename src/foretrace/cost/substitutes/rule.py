@@ -7,10 +7,10 @@ measured kernel keeps what no model knows of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from foretrace.answer import Plain
-from foretrace.base import dataclass
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.signatures import Operation
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 
 import numpy as np
 
-from foretrace.base import Float64s, MachineError, dataclass
+from foretrace.base import Float64s, MachineError
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
 from foretrace.cost.signatures import Operation, operation_of

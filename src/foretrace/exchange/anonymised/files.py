@@ -11,20 +11,13 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 
-from foretrace.base import (
-    TraceError,
-    dataclass,
-    inputs_kept,
-    write_whole,
-    written_beside,
-    written_together,
-)
+from foretrace.base import TraceError, inputs_kept, write_whole, written_beside, written_together
 from foretrace.exchange.anonymised import execution, kineto
 from foretrace.exchange.anonymised.chakra import ChakraAnonymiser, earliest_micros
 from foretrace.exchange.anonymised.execution import ExecutionAnonymiser, execution_content

@@ -7,12 +7,13 @@ exact, because decimals are never turned into binary fractions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
 import msgspec
 
-from foretrace.base import NS_PER_US, dataclass
+from foretrace.base import NS_PER_US
 from foretrace.exchange.anonymised.replacements import DimensionScale, Names
 
 Record: TypeAlias = dict[str, object]

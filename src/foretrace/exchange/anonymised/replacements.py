@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from foretrace.base import CollectiveKind, collective_kind_of, dataclass
+from foretrace.base import CollectiveKind, collective_kind_of
 from foretrace.exchange.anonymised import public
 from foretrace.trace import RuntimeRole, is_communication, role_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Json, Plain, Sentences, Table, Told, plain
-from foretrace.base import dataclass
 from foretrace.exchange.anonymised.replacements import Names
 from foretrace.workload import Transformer, load_model, model_names
 

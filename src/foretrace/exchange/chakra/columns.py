@@ -9,11 +9,12 @@ order and launches say stands in `ctrl_deps` too.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import NS_PER_US, Bools, Int32s, Int64s, dataclass, joined_ranges, row_starts
+from foretrace.base import NS_PER_US, Bools, Int32s, Int64s, joined_ranges, row_starts
 from foretrace.exchange.chakra.messages import TextPool, list_message
 from foretrace.exchange.chakra.records import FinishColumns, Records
 from foretrace.graph import (

@@ -10,9 +10,11 @@ is its share; the whole stays in `num_bytes`, as nccl-tests counts it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, GraphError, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, CollectiveKind, GraphError, Int64s, UInt8s
 from foretrace.exchange.chakra.messages import TextPool
 from foretrace.graph import (
     NO_COLLECTIVE,

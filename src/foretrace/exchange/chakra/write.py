@@ -12,7 +12,7 @@ data dependencies. Durations are written where the graph's differ from the file'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +23,6 @@ from foretrace.base import (
     NS_PER_US,
     Bools,
     Int64s,
-    dataclass,
     row_starts,
     write_whole,
     written_beside,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import NS_PER_UNIT, GraphError, Int64s, dataclass, visible, write_whole
+from foretrace.base import NS_PER_UNIT, GraphError, Int64s, visible, write_whole
 from foretrace.exchange.drawing.subgraph import Choice, Subgraph, subgraph
 from foretrace.graph import (
     DEVICE_KINDS,

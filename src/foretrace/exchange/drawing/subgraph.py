@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, GraphError, Int64s, dataclass
+from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph import ExecutionGraph, NodeKind, block_words
 
 MOST_NODES = 400  # more are no longer told apart on a screen

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
-from foretrace.base import CollectiveKind, GraphError, Int64s, dataclass
+from foretrace.base import CollectiveKind, GraphError, Int64s
 from foretrace.exchange.chakra.records import NO_RECORD, Records, records_of
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.simulate import simulate, way_back

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,6 @@ from foretrace.base import (
     GraphError,
     Int64s,
     check_fits,
-    dataclass,
     write_whole,
     written_beside,
     written_together,

@@ -12,20 +12,12 @@ match begins a layer. Rules are asked in order; the first that matches and says 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from foretrace.base import (
-    Count,
-    DescriptionKey,
-    GraphError,
-    Table,
-    Text,
-    dataclass,
-    parsed_toml,
-    read_keys,
-)
+from foretrace.base import Count, DescriptionKey, GraphError, Table, Text, parsed_toml, read_keys
 from foretrace.graph.nodes import Part, Phase
 
 SUBJECTS = ("operator", "annotation", "module", "kernel")

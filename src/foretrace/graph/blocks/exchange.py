@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int64s, UInt8s, dataclass, numbered_rows
+from foretrace.base import Bools, CollectiveKind, Int64s, UInt8s, numbered_rows
 from foretrace.graph.blocks.facts import ScopeFacts
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.communication import CommunicationOps

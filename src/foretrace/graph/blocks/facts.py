@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass, used_positions
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph._compiled import inherit
 from foretrace.graph.nodes import Part, Phase
 from foretrace.graph.operations.scopes import NO_SCOPE, Scopes

@@ -9,10 +9,11 @@ node takes the label of the point it belongs to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.blocks.autograd import NO_POINT, undone_points, with_late_recompute
 from foretrace.graph.blocks.corrections import Corrections

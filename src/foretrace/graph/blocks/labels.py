@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass, used_positions
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.blocks.facts import ScopeFacts, is_update_kernel
 from foretrace.graph.blocks.points import WorkPoints

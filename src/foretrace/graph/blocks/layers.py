@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph.blocks.marks import LayerMarks, span_of_points
 from foretrace.graph.blocks.passes import NO_PASS, PassTable
 from foretrace.graph.blocks.points import WorkPoints

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
-from foretrace.base import Int64s, UInt8s, dataclass, used_positions
+from foretrace.base import Int64s, UInt8s, used_positions
 from foretrace.graph.blocks.corrections import Corrections
 from foretrace.graph.blocks.facts import by_name, inherited
 from foretrace.graph.blocks.points import WorkPoints

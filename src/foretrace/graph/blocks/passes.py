@@ -14,11 +14,12 @@ same work again; an encoder and a decoder, which embed too, do different work.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass, numbered_rows
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, numbered_rows
 from foretrace.graph.blocks.facts import ScopeFacts
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.nodes import NO_MICROBATCH, Part, Phase

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass, used_positions
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.blocks.facts import inherited, names_by_rank
 from foretrace.graph.nodes import DEVICE_KINDS, NodeKind

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, UInt8s, dataclass, used_positions
+from foretrace.base import Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph._compiled import cyclic_scores, repeat_covers
 
 # A token that matches outweighs one that is extra, missing or different: the alignment goes on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +24,7 @@ from foretrace.answer import (
     percent_text,
     rows_json,
 )
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass, numbered_rows
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, numbered_rows
 from foretrace.graph.graph import ExecutionGraph
 from foretrace.graph.nodes import (
     DEVICE_KINDS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s, UInt8s, collective_kind_of, dataclass
+from foretrace.base import CollectiveKind, Int64s, UInt8s, collective_kind_of
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import NO_COLLECTIVE, Collective, NodeKind
 from foretrace.trace import KINDS_OF_COMM_TYPE, NO_TEXT, ChakraTrace, NodeType

@@ -11,11 +11,12 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UInt8s, dataclass
+from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UInt8s
 from foretrace.graph.chakra.collectives import StatedMeetings, meetings_of
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane

@@ -8,14 +8,14 @@ kind and become stated ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import GraphError, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import GraphError, Int32s, Int64s, UInt8s
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Lane
 from foretrace.graph.nodes import NO_LANE, Collective, EdgeKind, NodeKind, Part, Phase

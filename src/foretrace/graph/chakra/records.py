@@ -7,11 +7,12 @@ them, so that ranks wait for each other in a simulation by themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Float32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Float32s, Int64s, UInt8s
 from foretrace.graph.assembly import Edges, NodeCollector, assembled
 from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
 from foretrace.graph.nodes import NODE_COLUMNS, Collective, EdgeKind, NodeKind

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from foretrace.base import NS_PER_S, PARTED, Bools, CollectiveKind, Int64s, dataclass, turns_within
+from foretrace.base import NS_PER_S, PARTED, Bools, CollectiveKind, Int64s, turns_within
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Clock

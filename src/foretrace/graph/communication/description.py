@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from foretrace.base import (
     Int32s,
     Int64s,
     collective_kind_of,
-    dataclass,
     number_format,
     numbered_rows,
     used_positions,

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph.assembly import Edges, NodeCollector
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import CommunicationOps

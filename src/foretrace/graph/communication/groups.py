@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.coincidence import coinciding_lanes
 from foretrace.graph.operations import Operations

@@ -14,11 +14,11 @@ counts, and where neither waited at once, the fastest transfer of that size that
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int64s, dataclass
+from foretrace.base import Bools, CollectiveKind, Int64s
 from foretrace.graph.communication import UNKNOWN
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import CommunicationOps

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, dataclass
+from foretrace.base import CollectiveKind
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import issued_operations

@@ -7,9 +7,11 @@ nothing launched between, passes the wait on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph.operations import Operations
 from foretrace.trace import Category, Trace
 

@@ -9,10 +9,11 @@ used: most operators never launch anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, dataclass, row_starts, used_positions
+from foretrace.base import Bools, Int32s, Int64s, row_starts, used_positions
 from foretrace.graph._compiled import counted_order, innermost_scopes, scope_tree
 from foretrace.graph.assembly import DraftNodes
 from foretrace.graph.nodes import NodeKind

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph.nodes import WHOLE
 from foretrace.graph.recording import Ending
 from foretrace.trace import BatchKind, Category, LaneKind, Trace, batch_of_mark, step_marks

@@ -8,6 +8,7 @@ within a rank.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.answer import count_text
-from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, dataclass, used_positions
+from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.operations.host import (

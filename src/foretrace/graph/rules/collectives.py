@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int32s, Int64s, dataclass
+from foretrace.base import CollectiveKind, Int32s, Int64s
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.groups import NamedGroup
 from foretrace.graph.graph import Finding

@@ -8,9 +8,11 @@ up cannot be told from the first work of the thread that woke.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph.assembly import Edges, NodeCollector
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.nodes import EdgeKind, NodeKind

@@ -9,9 +9,11 @@ of 902 blocked launches of a V100 trace), and no launch returns with more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers, dataclass
+from foretrace.base import Bools, Int64s, Integers
 from foretrace.graph._compiled import pending_at_launch
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind

@@ -15,10 +15,11 @@ names, the same number and place of the waits, over all ranks and steps.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass, numbered_rows
+from foretrace.base import Bools, Int64s, numbered_rows
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.operations.events import NO_OP, LaunchOrder
 from foretrace.trace import RuntimeRole

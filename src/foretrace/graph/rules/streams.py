@@ -13,10 +13,11 @@ streams; then the edge is inferred (`stream_inference.py`) and marked as such.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph._compiled import stream_predecessors
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind

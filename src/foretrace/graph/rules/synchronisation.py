@@ -9,10 +9,11 @@ an event synchronisation for the operation whose end explains its return, or for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations

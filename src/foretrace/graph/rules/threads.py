@@ -9,9 +9,11 @@ after the explaining end, less the wake-up that all such waits share, stays as w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers, dataclass
+from foretrace.base import Bools, Int64s, Integers
 from foretrace.graph.assembly import Places
 from foretrace.graph.operations import HostItems, Operations
 

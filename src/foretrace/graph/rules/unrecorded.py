@@ -9,9 +9,11 @@ are too much of a rank's time to be hand-overs that came late.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.operations import Operations
 from foretrace.graph.rules.streams import launches_graph

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from foretrace.answer import count_text, long_duration_text
-from foretrace.base import NS_PER_DAY, NS_PER_HOUR, RiskError, dataclass
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, RiskError
 from foretrace.risk.failures.rates import mttf_ns
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, number_text
-from foretrace.base import NS_PER_DAY, RiskError, dataclass
+from foretrace.base import NS_PER_DAY, RiskError
 from foretrace.estimate import estimate
 from foretrace.machine import Machine
 from foretrace.risk.campaign.campaign import Campaign, Corruption

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from foretrace.answer import (
     count_text,
     long_duration_text,
 )
-from foretrace.base import NS_PER_S, Float64s, dataclass
+from foretrace.base import NS_PER_S, Float64s
 from foretrace.risk.campaign.campaign import Campaign
 from foretrace.risk.campaign.closed_form import (
     best_interval_ns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -18,7 +19,7 @@ from foretrace.answer import (
     cell_text,
     long_duration_text,
 )
-from foretrace.base import NS_PER_DAY, Bools, Float64s, Int64s, dataclass
+from foretrace.base import NS_PER_DAY, Bools, Float64s, Int64s
 from foretrace.risk.campaign.campaign import Campaign
 
 _ODDS = (0.05, 0.5, 0.95)

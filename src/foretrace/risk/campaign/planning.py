@@ -7,7 +7,7 @@ small one may not fit; and the more replicas there are, the less the loss of one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from foretrace.answer import (
     cell_text,
     count_text,
 )
-from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, Float64s, RiskError, dataclass
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, Float64s, RiskError
 from foretrace.machine import Chip
 from foretrace.risk.campaign.campaign import Campaign, Replicas
 from foretrace.risk.campaign.closed_form import replicas_ettr

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, cell_text
-from foretrace.base import RiskError, dataclass
+from foretrace.base import RiskError
 from foretrace.risk.campaign.campaign import Campaign, WhileDown
 from foretrace.risk.campaign.closed_form import renewal_ettr, replicas_ettr
 from foretrace.risk.campaign.outcome import Account, Outcome, accounts_of

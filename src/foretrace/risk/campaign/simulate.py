@@ -6,11 +6,11 @@ import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import NS_PER_DAY, Int64s, RiskError, dataclass
+from foretrace.base import NS_PER_DAY, Int64s, RiskError
 from foretrace.risk.campaign._compiled import (
     EXCLUDED,
     FAILURES,

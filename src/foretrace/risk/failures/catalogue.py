@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,6 @@ from foretrace.base import (
     Shelf,
     Table,
     Whole,
-    dataclass,
     document_names,
     read_document,
     read_keys,

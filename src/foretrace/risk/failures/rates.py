@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Sentences, Table, Told, Unit
-from foretrace.base import NS_PER_DAY, Citation, Int64s, dataclass
+from foretrace.base import NS_PER_DAY, Citation, Int64s
 
 
 @dataclass(frozen=True)

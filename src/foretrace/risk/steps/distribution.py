@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from foretrace.answer import (
     Unit,
     milliseconds_text,
 )
-from foretrace.base import NS_PER_HOUR, NS_PER_MS, Bools, Float64s, dataclass
+from foretrace.base import NS_PER_HOUR, NS_PER_MS, Bools, Float64s
 
 PROBABILITIES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _TRAINING_STEPS, _TOP = 100_000, 8

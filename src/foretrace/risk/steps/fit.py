@@ -12,13 +12,14 @@ step factors of their own that are kept together, step by step, and in the order
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from foretrace.analyze import alike_steps, batch_labels
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, rows_json
-from foretrace.base import Float64s, Int64s, RiskError, dataclass, turns_within
+from foretrace.base import Float64s, Int64s, RiskError, turns_within
 from foretrace.graph import DEVICE_KINDS, HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel, Family, fitted_model
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import Float32s, Float64s, RiskError, dataclass
+from foretrace.base import Float32s, Float64s, RiskError
 from foretrace.simulate import NUM_POINTS, quantile_table
 
 # An empirical distribution ends where its samples do, so that it says nothing of what is rarer

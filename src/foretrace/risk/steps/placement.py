@@ -8,6 +8,7 @@ Every place is simulated with the same draws, so that differences are the place'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from foretrace.answer import (
     milliseconds_text,
     signed_percent_text,
 )
-from foretrace.base import Float64s, RiskError, dataclass
+from foretrace.base import Float64s, RiskError
 from foretrace.graph import ExecutionGraph
 from foretrace.risk.steps.models import Variation
 from foretrace.risk.steps.sample import SampledCell

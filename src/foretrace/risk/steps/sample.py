@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import Windows, windows
 from foretrace.balance import Documents, ExpertLoad, ExpertPlacement, document_work
-from foretrace.base import Bools, Float64s, Int32s, RiskError, SweepEngine, dataclass, mapped
+from foretrace.base import Bools, Float64s, Int32s, RiskError, SweepEngine, mapped
 from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate import Follows, drawn_mix, expert_work, routing_of, simulated_step
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind

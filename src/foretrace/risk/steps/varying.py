@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.answer import duration_text
-from foretrace.base import (
-    Bools,
-    Float32s,
-    Float64s,
-    Int32s,
-    Int64s,
-    RiskError,
-    check_fits,
-    dataclass,
-)
+from foretrace.base import Bools, Float32s, Float64s, Int32s, Int64s, RiskError, check_fits
 from foretrace.cost import MessagesOfTier, messages_with_jitter
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
 from foretrace.machine import Machine, Tier

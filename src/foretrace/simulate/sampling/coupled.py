@@ -19,10 +19,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, Int64s, SimulationError, UInt8s, dataclass
+from foretrace.base import Float64s, Int32s, Int64s, SimulationError, UInt8s
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
 from foretrace.simulate.sampling._compiled import LANES, _coupled_ends, _reduced, _slots
 from foretrace.simulate.sampling.draws import Draws, check_draws, hashed, sample_keys

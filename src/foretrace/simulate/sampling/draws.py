@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float32s, Float64s, Int32s, Int64s, SimulationError, UInt64s, dataclass
+from foretrace.base import Float32s, Float64s, Int32s, Int64s, SimulationError, UInt64s
 from foretrace.graph import ExecutionGraph
 from foretrace.simulate._compiled import Status
 from foretrace.simulate.sampling._compiled import (

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, SimulationError, UInt8s, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s, SimulationError, UInt8s
 from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Timeline
 from foretrace.simulate._compiled import Status
 from foretrace.simulate.sharing._compiled import _shared_ends

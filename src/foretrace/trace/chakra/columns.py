@@ -7,11 +7,12 @@ in type. Texts are bytes in one arena, each once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.trace.chakra.schema import CHAKRA_VERSION, NO_TEXT, NodeType, ValueField, kind_name
 from foretrace.trace.columns import TraceMeta
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import TraceError, UInt8s, dataclass
+from foretrace.base import TraceError, UInt8s
 from foretrace.trace.archives import num_bytes
 from foretrace.trace.chakra._compiled import MessageTables, messages
 from foretrace.trace.chakra.columns import Attributes, ChakraNodes, ChakraTrace, Texts

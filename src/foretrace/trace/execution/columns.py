@@ -7,9 +7,10 @@ themselves needs every argument, values and shapes included: `ExecutionNode`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import Bools, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Int32s, Int64s
 
 NO_STRING = -1
 NO_NODE = -1

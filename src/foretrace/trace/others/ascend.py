@@ -14,14 +14,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace.columns import Trace
 from foretrace.trace.marks import STEP_MARK
 from foretrace.trace.others.words import ANNOTATION, KERNEL, OPERATOR, RUNTIME

@@ -11,10 +11,11 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace.archives import SQLITE
 from foretrace.trace.columns import Trace
 from foretrace.trace.others.tables import (

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace.columns import Trace
 from foretrace.trace.others.messages import Messages, read_message
 from foretrace.trace.others.words import (

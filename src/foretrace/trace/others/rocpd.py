@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from foretrace.base import TraceError, dataclass
+from foretrace.base import TraceError
 from foretrace.trace.archives import SQLITE
 from foretrace.trace.columns import Trace
 from foretrace.trace.others.tables import (

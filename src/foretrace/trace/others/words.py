@@ -7,12 +7,11 @@ gives events with times in ns and what Kineto would call them; nothing is held b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from foretrace.base import dataclass
 from foretrace.trace.archives import num_bytes
 from foretrace.trace.columns import Trace
 from foretrace.trace.read import trace_of

@@ -6,10 +6,9 @@ to choose its sizes. Nothing is dropped from it, and nothing in it is changed af
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from foretrace.analyze import Selection
-from foretrace.base import dataclass
 from foretrace.capture import TrainingSettings
 from foretrace.graph import Part, Phase
 from foretrace.whatif import (

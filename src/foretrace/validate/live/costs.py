@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Float64s, MachineError, dataclass
+from foretrace.base import Float64s, MachineError
 from foretrace.capture import Row
 from foretrace.cost import (
     CollectiveRequests,

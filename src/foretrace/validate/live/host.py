@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from foretrace.answer import percent_text
-from foretrace.base import CollectiveKind, ModelError, dataclass, write_whole
+from foretrace.base import CollectiveKind, ModelError, write_whole
 from foretrace.capture import Device, HostSpeed, Row, measured_collectives, measured_host
 from foretrace.simulate import Cores
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from foretrace.base import ModelError, dataclass, write_whole
+from foretrace.base import ModelError, write_whole
 from foretrace.capture import Device, TrainingSettings, device_of, num_devices, trained
 from foretrace.validate.live.configurations import BASE, CONFIGURATIONS, Configuration
 from foretrace.validate.live.host import described_host, write_host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
-from foretrace.base import NS_PER_MS, dataclass
+from foretrace.base import NS_PER_MS
 from foretrace.validate.measures import is_inside, relative_error
 
 _SHORT = {

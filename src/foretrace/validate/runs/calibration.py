@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import dataclass
 from foretrace.estimate import OF_KNOWLEDGE, UNMODELLED
 from foretrace.software import Knowledge
 from foretrace.validate.runs.results import RunPrediction

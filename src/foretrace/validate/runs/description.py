@@ -7,7 +7,7 @@ kernels, the description says. Code knows no source.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,7 +20,6 @@ from foretrace.base import (
     Text,
     Whole,
     WorkloadError,
-    dataclass,
     read_document,
     read_keys,
 )

@@ -13,10 +13,11 @@ than one step is off by for reasons of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import dataclass, known_format
+from foretrace.base import known_format
 from foretrace.software import PRODUCTS_BY_FORMAT, Learned, kernel_factors
 from foretrace.validate.runs.results import ModelsLeftOut, RunPrediction
 from foretrace.validate.runs.table import PublishedRun

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from foretrace.base import DescriptionKey, WorkloadError, dataclass, read_keys
+from foretrace.base import DescriptionKey, WorkloadError, read_keys
 from foretrace.software import TrainingSoftware
 from foretrace.workload import MEGATRON, PYTORCH, Loss, PlanDraft, Software, draft_of
 

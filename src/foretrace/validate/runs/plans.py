@@ -7,10 +7,10 @@ what the software does unless told otherwise; the others give the spread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from foretrace.base import SIXTEEN_BITS, WorkloadError, dataclass
+from foretrace.base import SIXTEEN_BITS, WorkloadError
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
     Plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -21,7 +21,7 @@ from foretrace.answer import (
     count_text,
     percent_text,
 )
-from foretrace.base import NS_PER_S, dataclass
+from foretrace.base import NS_PER_S
 from foretrace.validate.cost import CostPoints
 from foretrace.validate.measures import is_inside, mean_size, relative_error
 

@@ -8,9 +8,8 @@ and as often as it takes the difference that some more of them make.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from foretrace.base import dataclass
 from foretrace.cost import CostModel
 from foretrace.estimate import Estimate, estimate
 from foretrace.machine import Machine

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from foretrace.base import LARGEST_COUNT, WorkloadError, dataclass
+from foretrace.base import LARGEST_COUNT, WorkloadError
 from foretrace.software import Knowledge, TrainingSoftware
 from foretrace.validate.runs.description import Row, RunsDescription
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.graph import (
     NO_COLLECTIVE,
     Collective,

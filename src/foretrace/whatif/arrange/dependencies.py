@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers, UInt8s, dataclass, joined_ranges
+from foretrace.base import Bools, Int64s, Integers, UInt8s, joined_ranges
 from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
 from foretrace.whatif.arrange.roles import Made
 from foretrace.whatif.arrange.sequence import NO_PLACED, NewSequence

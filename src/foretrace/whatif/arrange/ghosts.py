@@ -8,9 +8,11 @@ those that were missing, and they come as late.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, Edges, NodeKind
 from foretrace.whatif.arrange.meetings import JobMeetings
 from foretrace.whatif.arrange.sequence import NewSequence

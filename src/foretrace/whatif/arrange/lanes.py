@@ -8,11 +8,11 @@ other streams by their number. What has no counterpart gets a lane of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import ExecutionGraph, Lane, NodeKind
 from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole
 from foretrace.whatif.arrange.source import RecordedNodes

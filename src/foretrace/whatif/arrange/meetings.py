@@ -7,19 +7,11 @@ a transfer between two stages, direction by direction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import (
-    CollectiveKind,
-    Int32s,
-    Int64s,
-    ScenarioError,
-    UInt8s,
-    dataclass,
-    numbered_rows,
-)
+from foretrace.base import CollectiveKind, Int32s, Int64s, ScenarioError, UInt8s, numbered_rows
 from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, NodeKind
 from foretrace.whatif.arrange.roles import PAIR, ExchangeRole, Made
 from foretrace.whatif.arrange.sequence import NewSequence

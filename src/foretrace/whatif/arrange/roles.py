@@ -8,10 +8,11 @@ place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int32s, Int64s, dataclass
+from foretrace.base import Bools, CollectiveKind, Int32s, Int64s
 from foretrace.graph import Collective, ExecutionGraph, NodeKind, Phase
 from foretrace.whatif.recorded.program import (
     GROUPS,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int8s, Int64s, ScenarioError, UInt8s, dataclass
+from foretrace.base import Bools, Int8s, Int64s, ScenarioError, UInt8s
 from foretrace.graph import NO_LANE, NO_NODE, Lane, NodeKind, Part, Phase
 from foretrace.whatif.arrange.lanes import LaneUses, NewLanes, lane_uses
 from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole, Made, kinds_of, made_role

@@ -11,9 +11,11 @@ follow from the order of a new program by the rules that made them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s, dataclass, row_starts, turns_within
+from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s, row_starts, turns_within
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.roles import NO_ROLE, Roles, roles_of
 from foretrace.whatif.recorded.program import Program

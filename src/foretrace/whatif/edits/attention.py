@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from foretrace.analyze import Selection, fitting
-from foretrace.base import Bools, Int64s, ScenarioError, dataclass
+from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, CostModel, Costs, FittedKernels, KernelRequests, Source
 from foretrace.graph import ExecutionGraph, NodeKind, operator_classes
 from foretrace.operators import OperatorClass

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Int64s, ScenarioError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Int64s, ScenarioError
 from foretrace.cost import operation_of
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, operator_classes
 from foretrace.operators import (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import Selection, fitting, selected, selection_of, windows
 from foretrace.answer import count_text, duration_text
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, ScenarioError, dataclass
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, ScenarioError
 from foretrace.cost import (
     ATTENTION,
     GEMM,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, ScenarioError, UInt8s, dataclass
+from foretrace.base import Bools, Float64s, Int32s, Int64s, ScenarioError, UInt8s
 from foretrace.cost import CostModel, Costs
 from foretrace.graph import NO_NODE, NODE_COLUMNS, EdgeKind, ExecutionGraph, NodeKind
 from foretrace.machine import Chip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import EVERYTHING, Selection, fitting, nearest, selected, selection_of
-from foretrace.base import Bools, Int64s, ScenarioError, dataclass, numbered_rows
+from foretrace.base import Bools, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import STATED, Source
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import BLOCK_COLUMNS, CostedJob, launches, previous_on_host

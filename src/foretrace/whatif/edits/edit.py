@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum, IntEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from foretrace.analyze import EVERYTHING, Selection
-from foretrace.base import NS_PER_UNIT, ScenarioError, dataclass
+from foretrace.base import NS_PER_UNIT, ScenarioError
 from foretrace.graph import ExecutionGraph
 from foretrace.machine import Chip
 from foretrace.whatif.edits.costed import CostedJob

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.analyze import Selection
-from foretrace.base import Bools, Float64s, Int64s, dataclass, numbered_rows
+from foretrace.base import Bools, Float64s, Int64s, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind, Phase, medians_alone
 from foretrace.operators import Tensor, parsed_shapes, work_of
 from foretrace.whatif.edits.fusing import first_of_fused

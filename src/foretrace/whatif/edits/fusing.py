@@ -6,13 +6,13 @@ Where the host computes, its operators are what is fused, and the host's time be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import Selection, fitting, selected, selection_of
-from foretrace.base import Bools, Float64s, Int64s, ScenarioError, dataclass
+from foretrace.base import Bools, Float64s, Int64s, ScenarioError
 from foretrace.graph import (
     DEFAULT_NS,
     DEVICE_KINDS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, ScenarioError, dataclass, numbered_rows
+from foretrace.base import Float64s, Int64s, ScenarioError, numbered_rows
 from foretrace.graph import NO_MICROBATCH, NO_STEP, ExecutionGraph, NodeKind, Part
 from foretrace.operators import Tensor, parsed_shapes
 from foretrace.whatif.edits.costed import CostedJob

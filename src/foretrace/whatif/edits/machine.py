@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import MachineError, ScenarioError, dataclass
+from foretrace.base import MachineError, ScenarioError
 from foretrace.machine import Machine, figure_text, load_machine, with_figures
 from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues
 

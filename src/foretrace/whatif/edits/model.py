@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import LARGEST_COUNT, ScenarioError, dataclass
+from foretrace.base import LARGEST_COUNT, ScenarioError
 from foretrace.whatif.edits.edit import Edit, EditTurn, StatedValues, count_key
 from foretrace.whatif.resize.named import Sizes
 

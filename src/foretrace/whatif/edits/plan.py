@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import ScenarioError, WorkloadError, dataclass
+from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues, count_key
 from foretrace.whatif.edits.machine import is_of_machine
 from foretrace.workload import Plan, PlanDraft, plan_table, require_schedule, with_fields

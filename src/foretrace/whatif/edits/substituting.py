@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import Selection, fitting, selected, selection_of
-from foretrace.base import Float64s, Int64s, ScenarioError, dataclass
+from foretrace.base import Float64s, Int64s, ScenarioError
 from foretrace.cost import (
     FittedKernels,
     Offer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from foretrace.analyze import (
     nearest,
     stalls_among,
 )
-from foretrace.base import Bools, Int64s, ScenarioError, dataclass
+from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import CostedJob, with_edges
 from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph import (
     NO_LAYER,
     Collective,

@@ -10,11 +10,11 @@ longer as the recorded layers took than the model's under the recorded plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from foretrace.base import NotShownError, dataclass
+from foretrace.base import NotShownError
 from foretrace.cost import CostModel
 from foretrace.graph import DEVICE_KINDS, NodeKind, Phase
 from foretrace.whatif.rearrange.new_exchanges import Maker

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int64s, NotShownError, dataclass
+from foretrace.base import Bools, CollectiveKind, Int64s, NotShownError
 from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph, NodeKind, Part
 from foretrace.whatif.rearrange.buckets import TOLERANCE, issued, with_wait
 from foretrace.whatif.rearrange.new_units import NewUnit, PlacedPiece, made_in

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, filterfalse
 
-from foretrace.base import dataclass
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part, Phase
 from foretrace.whatif.rearrange.recorded_units import PieceInRole, PieceRole, RecordedUnit, Slot
 from foretrace.whatif.rearrange.repeated_layers import LayerSources, layer_sources

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import NotShownError, WorkloadError, check_fits, dataclass
+from foretrace.base import NotShownError, WorkloadError, check_fits
 from foretrace.cost import CostModel
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights

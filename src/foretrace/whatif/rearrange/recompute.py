@@ -7,11 +7,11 @@ thread that runs the backward pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_LANE, EdgeKind, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece
 from foretrace.whatif.rearrange.recorded_units import PieceRole, thread_of

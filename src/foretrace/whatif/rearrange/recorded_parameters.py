@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import dataclass
 from foretrace.graph import NO_NODE, NodeKind, Part
 from foretrace.operators import parsed_shapes
 from foretrace.whatif.rearrange.recorded_units import PieceInRole, RecordedUnit

@@ -9,13 +9,13 @@ backward pass, whatever is done next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int64s, UInt8s
 from foretrace.graph import (
     NO_LANE,
     NO_MICROBATCH,

@@ -8,8 +8,7 @@ the forward and the backward pass of one layer may come from different ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from foretrace.base import dataclass
+from dataclasses import dataclass
 
 _Chunks = Mapping[int, tuple[int, ...]]
 

@@ -10,10 +10,10 @@ scattered behind its backward pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from foretrace.base import CollectiveKind, dataclass, number_format
+from foretrace.base import CollectiveKind, number_format
 from foretrace.graph import NO_LAYER, Part, Phase
 from foretrace.whatif.rearrange.buckets import ended_in, with_wait
 from foretrace.whatif.rearrange.new_exchanges import Maker

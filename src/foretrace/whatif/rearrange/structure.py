@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
-from foretrace.base import NotShownError, ScenarioError, WorkloadError, dataclass
+from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Coordinates
 from foretrace.whatif.scenario import Scenario

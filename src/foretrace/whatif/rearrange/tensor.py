@@ -8,12 +8,12 @@ kind (an embedding, a head of unknown vocabulary), all of it stands for that pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import NotShownError, dataclass
+from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
 from foretrace.whatif.rearrange.new_exchanges import Maker, of_layers_and_ends
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece, in_place_of

@@ -9,10 +9,10 @@ most of decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 
-from foretrace.base import ScenarioError, dataclass
+from foretrace.base import ScenarioError
 from foretrace.graph import ExecutionGraph, Part, Phase
 from foretrace.whatif.recorded.program import Coordinates
 from foretrace.whatif.recorded.stages import (

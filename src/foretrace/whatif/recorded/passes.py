@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, NO_STEP, Part, Phase
 from foretrace.whatif.recorded.program import RecordedPiece
 from foretrace.whatif.recorded.stages import Stages

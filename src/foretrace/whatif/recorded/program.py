@@ -12,11 +12,11 @@ times and are wrong: nothing can wait for an event that is recorded only after i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int8s, Int64s, Remembering, dataclass
+from foretrace.base import Bools, CollectiveKind, Int8s, Int64s, Remembering
 from foretrace.graph import (
     NO_LANE,
     NO_LAYER,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s, dataclass
+from foretrace.base import CollectiveKind, Int64s
 from foretrace.graph import NO_LAYER, ExecutionGraph, NodeKind, Part, Phase
 
 REDUCE = CollectiveKind.ALL_REDUCE

@@ -8,7 +8,7 @@ recorded on groups of the same kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from foretrace.base import (
     Int64s,
     MachineError,
     ScenarioError,
-    dataclass,
     number_format,
 )
 from foretrace.cost import (

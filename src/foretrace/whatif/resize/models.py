@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, ScenarioError, dataclass, numbered_rows
+from foretrace.base import Int32s, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import (
     CostModel,
     Costs,

@@ -9,10 +9,11 @@ in the shape and the neighbours decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from foretrace.base import ScenarioError, dataclass
+from foretrace.base import ScenarioError
 from foretrace.workload import Plan
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, UInt8s, dataclass
+from foretrace.base import Float64s, Int32s, UInt8s
 from foretrace.graph import NO_LAYER, ExecutionGraph, Part, Phase
 from foretrace.whatif.resize.named import HIDDEN, TOKENS, VOCABULARY, Dimensions
 from foretrace.whatif.resize.products import WEIGHTS

@@ -9,8 +9,8 @@ decides, as each weight is multiplied once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.operators import Shapes, Tensor
 from foretrace.whatif.resize.named import (
     ATTENTION_WIDTH,

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Table, Told, Unit
-from foretrace.base import ScenarioError, dataclass
+from foretrace.base import ScenarioError
 from foretrace.graph import NO_LAYER, NodeKind, Part, Phase
 from foretrace.operators import (
     OperatorClass,

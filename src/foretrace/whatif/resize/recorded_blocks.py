@@ -7,10 +7,11 @@ those is read once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, Remembering, dataclass
+from foretrace.base import Int32s, Int64s, Remembering
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.rewriting import RecordedOperator

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import (
-    Bools,
-    Float64s,
-    Int32s,
-    Int64s,
-    ScenarioError,
-    UInt8s,
-    dataclass,
-    numbered_rows,
-)
+from foretrace.base import Bools, Float64s, Int32s, Int64s, ScenarioError, UInt8s, numbered_rows
 from foretrace.cost import CostModel, Costs, Source, scaled
 from foretrace.graph import NO_NODE, NodeKind, Part, operator_classes
 from foretrace.operators import Tensor, parsed_shapes

@@ -7,9 +7,8 @@ Products are read first (`products`); what each makes and takes then tells its n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from foretrace.base import dataclass
 from foretrace.graph import Part, Phase
 from foretrace.operators import (
     OperatorClass,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
-from foretrace.base import Int8s, Int32s, UInt8s, dataclass
+from foretrace.base import Int8s, Int32s, UInt8s
 from foretrace.graph import Part, Phase
 from foretrace.operators import OperatorClass, operator_class
 from foretrace.whatif.resize.named import Dimensions

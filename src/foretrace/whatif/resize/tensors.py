@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from typing import cast
 
-from foretrace.base import dataclass
 from foretrace.whatif.resize.named import (
     HIDDEN,
     OWN_TOKENS,

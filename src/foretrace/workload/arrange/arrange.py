@@ -9,12 +9,13 @@ the other, collectives get hubs, and nodes get numbers along which every edge po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int64s, UInt8s, dataclass, numbered_rows, turns_within
+from foretrace.base import Bools, Int64s, UInt8s, numbered_rows, turns_within
 from foretrace.graph import (
     NODE_COLUMNS,
     Collective,

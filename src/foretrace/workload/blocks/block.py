@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from foretrace.base import CollectiveKind, dataclass
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.signatures import OperatorCall, num_bytes
 from foretrace.workload.exchanges.exchange import Exchange

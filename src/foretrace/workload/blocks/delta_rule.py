@@ -15,7 +15,8 @@ Source:
 
 from __future__ import annotations
 
-from foretrace.base import dataclass
+from dataclasses import dataclass
+
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import fused, state_product
 from foretrace.workload.blocks.setting import Setting

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.graph import Part
 from foretrace.workload.blocks.block import ModelBlocks, Passes
 from foretrace.workload.blocks.diffusion_stages import (

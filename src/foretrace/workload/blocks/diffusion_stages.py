@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from foretrace.base import dataclass
 from foretrace.graph import Part, Phase
 from foretrace.operators import Tensor
 from foretrace.workload.blocks import calls

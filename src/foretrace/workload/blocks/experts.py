@@ -10,9 +10,10 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import (
     batched_product,

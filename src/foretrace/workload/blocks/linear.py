@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import dataclass, known_format
+from foretrace.base import known_format
 from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import (
     accumulated_product,

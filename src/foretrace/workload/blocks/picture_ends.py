@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.graph import Part
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import ItemWriter, Passes

@@ -6,7 +6,8 @@ as the operators that eager PyTorch runs.
 
 from __future__ import annotations
 
-from foretrace.base import dataclass
+from dataclasses import dataclass
+
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import (
     cast,

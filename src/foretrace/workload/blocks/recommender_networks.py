@@ -8,8 +8,8 @@ gradients into buckets.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
-from foretrace.base import CollectiveKind, dataclass
+from foretrace.base import CollectiveKind
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call

@@ -7,9 +7,9 @@ values are gathered once a layer, or passed on round by round (arXiv:2310.01889)
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.operators import Tensor
 from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import cast, elementwise, fused, gathered_copy, softmax

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.flops import Convention, mean_keys
 from foretrace.workload.models.transformer import StateSpace, Transformer

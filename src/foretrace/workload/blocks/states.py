@@ -14,9 +14,8 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import dataclass
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import cast, fused, norm_backward, state_product
 from foretrace.workload.blocks.delta_rule import DeltaScan

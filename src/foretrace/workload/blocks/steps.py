@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from foretrace.base import CollectiveKind, dataclass
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.calls import cast, fused

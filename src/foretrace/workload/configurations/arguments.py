@@ -11,11 +11,11 @@ import ast
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import msgspec
 
-from foretrace.base import Table, WorkloadError, dataclass
+from foretrace.base import Table, WorkloadError
 
 _TOKEN = re.compile(
     r"(?P<comment>(?<![^\s;|&(])#[^\n]*)"

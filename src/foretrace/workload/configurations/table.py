@@ -8,11 +8,11 @@ of a model's file ("shape.layers").
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from foretrace.base import Count, DescriptionKey, Share, WorkloadError, dataclass, read_value
+from foretrace.base import Count, DescriptionKey, Share, WorkloadError, read_value
 
 Fields: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Mapping[str, Any]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from foretrace.answer import Answer, Column, Json, Sentences, Table, Told, Unit, count_text
-from foretrace.base import dataclass
 from foretrace.workload.configurations.formats import format_named
 from foretrace.workload.configurations.model_keys import keys_of_model, tables_of
 from foretrace.workload.configurations.table import (

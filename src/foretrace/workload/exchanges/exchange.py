@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 
-from foretrace.base import CollectiveKind, Dispatched, dataclass, in_channels
+from foretrace.base import CollectiveKind, Dispatched, in_channels
 from foretrace.graph import Phase
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.plan.plan import Group

@@ -9,11 +9,11 @@ does: what all-gather puts out, what reduce-scatter takes in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, dataclass
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import num_bytes

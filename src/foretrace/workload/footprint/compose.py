@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
 
-from foretrace.base import Int64s, WorkloadError, dataclass
+from foretrace.base import Int64s, WorkloadError
 from foretrace.machine import Chip
 from foretrace.operators import ModuleProgram
 from foretrace.workload.footprint.footprint import (

@@ -6,13 +6,13 @@ A stage's worst moment is found by walking its units in order, adding up what is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Plain, Shown, Table, Told, Unit, bytes_text
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.workload.footprint._compiled import peaks
 from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes

@@ -13,12 +13,11 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import ClassVar
 
 from foretrace.answer import Plain
-from foretrace.base import dataclass
 from foretrace.workload.footprint.sizes import KeptSizes, format_bytes
 from foretrace.workload.footprint.software import Software
 from foretrace.workload.models.flops import RecomputeModule

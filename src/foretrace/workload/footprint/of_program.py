@@ -7,8 +7,8 @@ those of the module's own parts; PyTorch's allocator keeps them in blocks that a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.operators import ModuleProgram, ProgramPart
 from foretrace.workload.footprint.footprint import (
     ChunkBytes,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import cached_property
 
-from foretrace.base import dataclass
 from foretrace.workload.blocks.steps import modules_again
 from foretrace.workload.footprint.kept import (
     GATE,

@@ -9,9 +9,10 @@ Source:
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 from foretrace.answer import Plain
-from foretrace.base import FORMAT_BY_NAME, dataclass
+from foretrace.base import FORMAT_BY_NAME
 from foretrace.workload.models.account import cache_bytes_per_token
 from foretrace.workload.models.parameters import parameters
 from foretrace.workload.models.parts import (

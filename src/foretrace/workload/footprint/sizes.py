@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from foretrace.base import dataclass, known_format
+from dataclasses import dataclass
+
+from foretrace.base import known_format
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.software import Software
 from foretrace.workload.models.transformer import Transformer

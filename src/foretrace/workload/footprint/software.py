@@ -6,9 +6,9 @@ tensors for the backward pass. Every switch here was read in the framework's sou
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from foretrace.base import dataclass
 from foretrace.workload.plan.plan import Plan, Sharding
 
 _MIB = 2**20

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.workload.blocks.adapters import adapter_count
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.sizes import format_bytes

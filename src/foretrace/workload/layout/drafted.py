@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass, joined_ranges, turns_within
+from foretrace.base import Bools, Int64s, joined_ranges, turns_within
 from foretrace.graph import NO_LAYER
 from foretrace.workload.arrange.arrange import Meetings, meetings_of
 from foretrace.workload.layout.pieces import SortedPieces

@@ -7,9 +7,9 @@ the device as far as it can, so launches show where they are slower than the wor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.graph import DEFAULT_NS, EdgeConstant, EdgeKind
 from foretrace.workload.plan.plan import Plan
 

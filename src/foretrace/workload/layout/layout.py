@@ -12,11 +12,11 @@ shapes, differs from rank to rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CircleError, Int64s, WorkloadError, dataclass
+from foretrace.base import CircleError, Int64s, WorkloadError
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.workload.blocks.block import ModelBlocks, Operator
 from foretrace.workload.blocks.recommender import blocks_of_recommender, table_operators

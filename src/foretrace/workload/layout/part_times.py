@@ -7,11 +7,12 @@ graph is made; parts are costed once, and stretches are numbers of parts in a ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, dataclass, row_starts
+from foretrace.base import Float64s, Int64s, row_starts
 from foretrace.graph import EdgeKind
 from foretrace.workload.layout.folded import host_ns_of
 from foretrace.workload.layout.launch import launch_of

@@ -8,13 +8,13 @@ have to be over first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 
 import numpy as np
 
-from foretrace.base import GraphError, Int64s, dataclass, row_starts
+from foretrace.base import GraphError, Int64s, row_starts
 from foretrace.workload.layout._compiled import Job, lanes, run_step
 from foretrace.workload.layout.part_times import PartRun
 from foretrace.workload.layout.tables import (

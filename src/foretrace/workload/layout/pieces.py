@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from foretrace.base import Int64s, check_fits, dataclass
+from foretrace.base import Int64s, check_fits
 from foretrace.graph import NO_MICROBATCH
 from foretrace.workload.layout.tables import NOTHING
 from foretrace.workload.layout.template import Template

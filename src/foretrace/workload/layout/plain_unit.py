@@ -8,11 +8,10 @@ part; what `coarsened` finds in all kernels of the unit (`template`) follows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import dataclass
 from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.layout.part_times import PartTimes
 from foretrace.workload.layout.piece_program import PieceProgram, Rows, Wait, program_of

@@ -11,11 +11,12 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import Phase
 from foretrace.workload.exchanges.gradients import last_bucket_of_parts
 from foretrace.workload.layout.pieces import Pieces, Place

@@ -10,11 +10,11 @@ one is asked of distinct chunks and passes alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s, dataclass, joined_ranges
+from foretrace.base import CollectiveKind, Int64s, joined_ranges
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, ModelBlocks
 from foretrace.workload.exchanges.exchange import Exchange

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from foretrace.base import USUAL_CHANNELS, Bools, Float64s, dataclass
+from foretrace.base import USUAL_CHANNELS, Bools, Float64s
 from foretrace.graph import NamePool, weight_layers
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange

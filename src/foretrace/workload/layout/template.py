@@ -14,13 +14,13 @@ gradients, and those that a unit begins or ends with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int64s, UInt8s, dataclass
+from foretrace.base import Bools, Int64s, UInt8s
 from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Item
 from foretrace.workload.exchanges.exchange import Exchange

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, dataclass, joined_ranges
+from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, ExecutionGraph, Lane, NodeKind
 from foretrace.workload.layout.drafted import RankTable
 from foretrace.workload.plan.plan import Group, Plan

@@ -11,11 +11,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, dataclass
+from foretrace.base import Bools, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer

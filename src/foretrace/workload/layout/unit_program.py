@@ -9,12 +9,12 @@ is made of, and how long that takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, Phase
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Passes
 from foretrace.workload.exchanges.gradients import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told, Unit, stated_parts
-from foretrace.base import dataclass, known_format
+from foretrace.base import known_format
 from foretrace.workload.models.flops import Convention, Flops, Recompute, flops
 from foretrace.workload.models.parameters import Model, ModelPart, Parameters, parameters
 from foretrace.workload.models.published import TotalsOnly, agrees, stated_difference

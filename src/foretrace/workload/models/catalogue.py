@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import Document, WorkloadError, dataclass, merged, read_document
+from foretrace.base import Document, WorkloadError, merged, read_document
 from foretrace.workload.configurations.formats import holds_configuration, read_configuration
 from foretrace.workload.configurations.table import JobConfiguration
 from foretrace.workload.models.account import ModelAccount, account

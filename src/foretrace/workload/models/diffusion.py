@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import dataclass
 from foretrace.workload.models.entries import Entry
 from foretrace.workload.models.picture_ends import PictureEnds
 from foretrace.workload.models.published import Published

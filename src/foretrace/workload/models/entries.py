@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -23,7 +24,6 @@ from foretrace.base import (
     Statement,
     Table,
     WorkloadError,
-    dataclass,
     read_statements,
     read_value,
 )

@@ -7,10 +7,10 @@ and sinks are parameters that do not.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.answer import Plain
-from foretrace.base import dataclass
 from foretrace.workload.models.diffusion import DenoisingUNet, Diffusion, DiT
 from foretrace.workload.models.parts import (
     ATTENTION,

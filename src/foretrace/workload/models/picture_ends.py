@@ -11,7 +11,8 @@ Source:
 
 from __future__ import annotations
 
-from foretrace.base import dataclass
+from dataclasses import dataclass
+
 from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 
 T5_BUCKETS = 32  # distances between tokens that have a number of their own in each head

@@ -5,9 +5,9 @@ Of some models nothing else is published (`TotalsOnly`): no layer is known, so n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import dataclass
 from foretrace.workload.models.entries import Entries, Entry, EntryField, EntryKind, rounding
 
 PUBLISHED_FIELDS = (

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import WorkloadError, dataclass, known_format
+from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.parts import ATTENTION, EXPERTS, FEED_FORWARD, SHARED_EXPERTS
 
 if TYPE_CHECKING:

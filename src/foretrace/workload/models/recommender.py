@@ -8,11 +8,11 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from foretrace.base import dataclass
 from foretrace.workload.models.entries import Entry
 from foretrace.workload.models.published import Published
 

@@ -6,12 +6,11 @@ not hidden size over heads: it is not so in GPT-3 XL, Llama 4, Qwen3 and many mo
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from foretrace.base import dataclass
 from foretrace.workload.models.entries import Entry
 from foretrace.workload.models.published import Published
 from foretrace.workload.models.quantisation import Quantisation

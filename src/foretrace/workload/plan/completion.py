@@ -10,12 +10,13 @@ software states them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import gcd
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
-from foretrace.base import WorkloadError, dataclass
+from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
 from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.flops import Recompute

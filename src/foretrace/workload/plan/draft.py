@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from foretrace.base import (
@@ -13,7 +13,6 @@ from foretrace.base import (
     WorkloadError,
     as_table,
     check_keys,
-    dataclass,
     document_names,
     read_document,
 )

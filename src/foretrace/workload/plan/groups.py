@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
-from foretrace.base import MOST_RANKS, Int64s, MachineError, WorkloadError, dataclass
+from foretrace.base import MOST_RANKS, Int64s, MachineError, WorkloadError
 from foretrace.machine import Chip, Machine
 from foretrace.workload.plan.plan import Axis, Group, Plan
 

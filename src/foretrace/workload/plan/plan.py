@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from foretrace.base import WorkloadError, dataclass, known_format
+from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.sharding.tables import TableSharding
 

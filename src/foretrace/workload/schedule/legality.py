@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s, WorkloadError, dataclass
+from foretrace.base import Int64s, WorkloadError
 from foretrace.workload.schedule._compiled import run, run_order
 from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 

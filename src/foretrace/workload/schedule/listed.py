@@ -12,12 +12,12 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
-from foretrace.base import Int64s, dataclass
+from foretrace.base import Int64s
 from foretrace.workload.schedule._compiled import list_units
 from foretrace.workload.schedule.legality import UnitTimes, stage_ends_ns
 from foretrace.workload.schedule.schedule import Orders, Pass, Schedule

@@ -10,11 +10,12 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, WorkloadError, dataclass
+from foretrace.base import Float64s, Int64s, WorkloadError
 
 EVEN_IDS = "even"
 _ZIPF = "zipf:"

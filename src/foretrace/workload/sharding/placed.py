@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit, bytes_text, count_text
-from foretrace.base import dataclass, known_format
+from foretrace.base import known_format
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.sharding.access import AccessLaw
 from foretrace.workload.sharding.tables import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from foretrace.base import WorkloadError, dataclass, known_format
+from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.sharding.access import AccessLaw, access_laws

@@ -9,7 +9,8 @@ Source:
 
 from __future__ import annotations
 
-from foretrace.base import dataclass
+from dataclasses import dataclass
+
 from foretrace.machine import Machine
 from foretrace.workload.sharding.tables import TableScheme
 

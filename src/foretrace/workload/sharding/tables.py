@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from foretrace.base import dataclass
 from foretrace.workload.sharding.access import EVEN_IDS
 
 

@@ -11,8 +11,8 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from foretrace.base import dataclass
 from foretrace.workload.sharding.placed import PlacedTables, Shard
 from foretrace.workload.sharding.tables import TableScheme
 
