@@ -147,14 +147,19 @@ def test_families_are_served(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "profiles", "sentence"),
+    ("tensor", "profiles", "sentence"),
     [
-        ({"tensor_parallel_size": 8}, Path("x"), "states.heads = 48.*leave --profiles out"),
-        ({"tensor_parallel_size": 32}, None, "48 heads with states in 16 groups"),
+        (8, Path("x"), "states.heads = 48.*leave --profiles out"),
+        (32, None, "48 heads with states in 16 groups"),
     ],
 )
 def test_what_states_cannot_be_served_with_is_named(
-    settings: dict[str, int], profiles: Path | None, sentence: str
+    tensor: int, profiles: Path | None, sentence: str
 ) -> None:
     with pytest.raises(WorkloadError, match=sentence):
-        deployment(model_of("qwen3.5-27b"), Engine(**settings), gpu="H200", profiles=profiles)
+        deployment(
+            model_of("qwen3.5-27b"),
+            Engine(tensor_parallel_size=tensor),
+            gpu="H200",
+            profiles=profiles,
+        )

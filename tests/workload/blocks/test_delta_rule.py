@@ -11,6 +11,8 @@ from foretrace.base import WorkloadError
 from foretrace.graph import Phase
 from foretrace.workload import (
     Convention,
+    Exchange,
+    Operator,
     Plan,
     Setting,
     StateRule,
@@ -97,7 +99,7 @@ def test_the_backward_pass_makes_all_but_outputs_again_and_the_inverses_gradient
 
     step = scan_step(setting, states)
 
-    def total(items: object) -> int:
+    def total(items: tuple[Operator | Exchange, ...]) -> int:
         layer = replace(first_layer(model, setting.plan).forward, items=items)
         return product_flops(layer, Phase.FORWARD, of_attention=False)
 

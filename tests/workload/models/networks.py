@@ -143,7 +143,7 @@ class StateNetwork(nn.Module):
         steps = found.num_heads if found.rule is StateRule.SCAN else 0
         gate, rest, _ = self.first(tokens).split([found.inner, found.convolved, steps], dim=-1)
         seen = self.convolved(rest)
-        split = seen.split([found.inner, groups * size, groups * size], dim=-1)
+        split = torch.split(seen, [found.inner, groups * size, groups * size], dim=-1)
         heads, enters, reads = (
             one.reshape(batch, length // chunk, chunk, groups, -1).transpose(2, 3) for one in split
         )

@@ -23,7 +23,8 @@ from tests.workload.models.strategies import transformers
 
 torch = pytest.importorskip("torch")
 
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  after the skip
+from torch import Tensor  # noqa: E402  after the skip
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from tests.workload.models.configurations import COUNTED  # noqa: E402
@@ -129,13 +130,18 @@ def test_a_delta_rule_of_real_size_has_the_flops_of_its_network(name: str) -> No
         forward = counted(lambda: network(tokens))
         shape = (1, states.num_heads, num_tokens // states.chunk, states.chunk)
 
-        def made(*numbers: int) -> torch.Tensor:
-            return torch.zeros(*shape, *numbers, requires_grad=True)
+        def made(*numbers: int) -> Tensor:
+            zeros: Tensor = torch.zeros(*shape, *numbers, requires_grad=True)
+            return zeros
 
         wide = made(states.state_size), made(states.state_size), made(states.head_size)
         state = torch.zeros(*shape[:2], states.state_size, states.head_size, requires_grad=True)
         both = counted(
-            lambda: sum(one.sum() for one in delta_rule(wide, made(), made(), state)).backward()
+            lambda: (
+                torch.stack([one.sum() for one in delta_rule(wide, made(), made(), state)])
+                .sum()
+                .backward()
+            )
         )
 
     found = flops(replace(model, num_layers=1), num_tokens, convention=Convention.FULL).parts
@@ -159,7 +165,7 @@ def test_chunks_by_the_delta_rule_are_its_tokens_one_by_one() -> None:
 
     found, last = delta_rule((query, key, value), decay, strength, state)
 
-    def each(one: torch.Tensor) -> torch.Tensor:
+    def each(one: Tensor) -> Tensor:
         return one.flatten(2, 3)
 
     results = []
