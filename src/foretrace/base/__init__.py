@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from foretrace.base.collectives import distinct as distinct
     from foretrace.base.collectives import in_channels as in_channels
     from foretrace.base.declared import LARGEST_COUNT as LARGEST_COUNT
+    from foretrace.base.declared import MOST_EXPERTS as MOST_EXPERTS
+    from foretrace.base.declared import MOST_LAYERS as MOST_LAYERS
     from foretrace.base.declared import MOST_RANKS as MOST_RANKS
     from foretrace.base.declared import Count as Count
     from foretrace.base.declared import DescriptionKey as DescriptionKey

@@ -19,6 +19,8 @@ from foretrace.base.documents import Citation, Table, check_keys
 from foretrace.base.errors import ModelError
 
 LARGEST_COUNT = 2**40  # far beyond any job, so that products of counts stay exact
+# Far beyond any model: the deepest here has 128 layers, the one with most experts 512 in each.
+MOST_LAYERS, MOST_EXPERTS = 10_000, 10_000
 # Ranks of a job; the largest published ran on about 100,000 devices. Tables of more would fill the
 # memory.
 MOST_RANKS = 1 << 20

@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from foretrace.base import LARGEST_COUNT, WorkloadError
+from foretrace.base import LARGEST_COUNT, MOST_EXPERTS, MOST_LAYERS, WorkloadError
 from foretrace.software import Knowledge, TrainingSoftware
 from foretrace.validate.runs.description import Row, RunsDescription
 
 _NEEDED = ("id", "model", "gpu", "num_gpus", "precision", "global_batch", "seq_len")
+_MOST = {"layers": MOST_LAYERS, "experts": MOST_EXPERTS}
 _FLAGS = {"true": True, "false": False}
 
 
@@ -206,7 +207,7 @@ class _Cells:
             number = float(found)
         except ValueError:
             number = math.nan
-        if not abs(number) <= LARGEST_COUNT:  # nor where it is none
+        if not abs(number) <= _MOST.get(name, LARGEST_COUNT):  # nor where it is none
             raise WorkloadError(
                 f"{self.where} has {name} {found!r}, which is no number of a run: correct it, or "
                 "leave it empty."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import LARGEST_COUNT, ScenarioError
+from foretrace.base import LARGEST_COUNT, MOST_LAYERS, ScenarioError
 from foretrace.whatif.edits.edit import Edit, EditTurn, StatedValues, count_key
 from foretrace.whatif.resize.named import Sizes
 
@@ -21,9 +21,6 @@ def _resized(scenario: Scenario, **sizes: int) -> Scenario:
 def _line(before: Scenario, field: str, words: str, count: int) -> str:
     was = getattr(before.sizes, field)
     return f"{words} {'unknown' if was is None else f'{was:,}'} -> {count:,}"
-
-
-_MOST_LAYERS = 10_000  # far beyond any model
 
 
 def _check(words: str, count: int, *, most: int = LARGEST_COUNT) -> None:
@@ -42,7 +39,7 @@ class Layers(Edit):
 
     def __post_init__(self) -> None:
         """Refuse what is no number of layers."""
-        _check("layers", self.count, most=_MOST_LAYERS)
+        _check("layers", self.count, most=MOST_LAYERS)
 
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Layers]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from foretrace.base import Table, WorkloadError
+from foretrace.base import MOST_LAYERS, Table, WorkloadError
 
 _TOKEN = re.compile(
     r"(?P<comment>(?<![^\s;|&(])#[^\n]*)"
@@ -396,7 +396,7 @@ def repeated(text: str) -> tuple[int, ...] | None:
             return of(node.left) + of(node.right)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             times = ast.literal_eval(node.right)
-            if isinstance(times, int) and 0 <= times <= _MOST_LAYERS:
+            if isinstance(times, int) and 0 <= times <= MOST_LAYERS:
                 return of(node.left) * times
         raise ValueError
 
@@ -404,7 +404,4 @@ def repeated(text: str) -> tuple[int, ...] | None:
         found = of(ast.parse(text.strip(), mode="eval").body)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
-    return tuple(found) if len(found) <= _MOST_LAYERS else None
-
-
-_MOST_LAYERS = 10_000
+    return tuple(found) if len(found) <= MOST_LAYERS else None

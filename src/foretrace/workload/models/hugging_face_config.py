@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from foretrace.base import WorkloadError
+from foretrace.base import MOST_LAYERS, WorkloadError
 from foretrace.workload.models.entries import MOST_COUNT
-from foretrace.workload.models.transformer_file import MOST_LAYERS
 
 Tables = dict[str, dict[str, object]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretrace.base import Document
+from foretrace.base import MOST_EXPERTS, MOST_LAYERS, Document
 from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
 from foretrace.workload.models.quantisation import QUANTISATIONS
@@ -26,7 +26,6 @@ from foretrace.workload.models.transformer import (
 
 _ALL = "all"
 _KEPT_STATES = ("bf16", "fp16", "fp32")
-MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
 
 _LAYERS = EntryField("layers", EntryKind.COUNTS, "layers that have it, from 0", low=0)
 
@@ -91,10 +90,10 @@ FEED_FORWARD_FIELDS = (
     _LAYERS,
 )
 EXPERT_FIELDS = (
-    EntryField("count", EntryKind.COUNT, "experts of a layer", is_required=True),
+    EntryField("count", EntryKind.COUNT, "experts of a layer", is_required=True, high=MOST_EXPERTS),
     EntryField("active", EntryKind.COUNT, "experts that a token is sent to", is_required=True),
     EntryField("width", EntryKind.COUNT, "numbers inside of an expert", is_required=True),
-    EntryField("shared", EntryKind.COUNT, "experts that all tokens pass", low=0),
+    EntryField("shared", EntryKind.COUNT, "experts that all tokens pass", low=0, high=MOST_EXPERTS),
     EntryField("shared_width", EntryKind.COUNT, "numbers inside of one; an expert's unless stated"),
     EntryField("every", EntryKind.COUNT, "every so manieth layer has experts"),
     EntryField("dense_first", EntryKind.COUNT, "layers before the first with experts", low=0),
