@@ -19,39 +19,16 @@ from dataclasses import dataclass
 
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import fused, state_product
-from foretrace.workload.blocks.setting import Setting
+from foretrace.workload.blocks.chunked import Chunked
 from foretrace.workload.blocks.steps import Items, operator
-from foretrace.workload.models.transformer import StateRule, StateSpace
+from foretrace.workload.models.transformer import StateRule
 
 _WIDE = "fp32"
 
 
 @dataclass(frozen=True)
-class DeltaScan:
-    """Whole sequences of some heads."""
-
-    setting: Setting
-    states: StateSpace  # the rank's share
-
-    @property
-    def dtype(self) -> str:
-        """Of what products take."""
-        return self.setting.made
-
-    @property
-    def tokens(self) -> int:
-        """Of the microbatch, over all ranks of CONTEXT."""
-        return self.setting.plan.micro_batch * self.setting.plan.sequence
-
-    @property
-    def length(self) -> int:
-        """Tokens of a chunk."""
-        return min(self.states.chunk, self.setting.plan.sequence)
-
-    @property
-    def num_chunks(self) -> int:
-        """Of all sequences."""
-        return self.setting.plan.micro_batch * -(-self.setting.plan.sequence // self.length)
+class DeltaScan(Chunked):
+    """The kernels of the delta rule."""
 
     def within(self, label: str, columns: int, inner: int) -> Operator:
         """A product with as many rows as a chunk has tokens, for each head in each chunk."""

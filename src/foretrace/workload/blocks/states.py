@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import cast, fused, norm_backward, state_product
+from foretrace.workload.blocks.chunked import Chunked
 from foretrace.workload.blocks.delta_rule import DeltaScan
 from foretrace.workload.blocks.linear import Weight, columns, placed, plain, rows_divided
 from foretrace.workload.blocks.setting import Setting
@@ -57,31 +58,8 @@ def state_steps(setting: Setting, states: StateSpace, *, is_last: bool) -> list[
 
 
 @dataclass(frozen=True)
-class _Scan:
-    """Whole sequences of some heads."""
-
-    setting: Setting
-    states: StateSpace  # the rank's share
-
-    @property
-    def dtype(self) -> str:
-        """Of what products take."""
-        return self.setting.made
-
-    @property
-    def tokens(self) -> int:
-        """Of the microbatch, over all ranks of CONTEXT."""
-        return self.setting.plan.micro_batch * self.setting.plan.sequence
-
-    @property
-    def length(self) -> int:
-        """Tokens of a chunk."""
-        return min(self.states.chunk, self.setting.plan.sequence)
-
-    @property
-    def num_chunks(self) -> int:
-        """Of all sequences."""
-        return self.setting.plan.micro_batch * -(-self.setting.plan.sequence // self.length)
+class _Scan(Chunked):
+    """The kernels of a scan whose states decay."""
 
     @property
     def num_states(self) -> int:
