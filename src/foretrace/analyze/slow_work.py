@@ -83,7 +83,10 @@ class Compute:
         return cls(timeline, places, timeline.duration_ns[places.node])
 
     def against_others(self, rank: int) -> SlowWork | None:
-        """Why a rank is slower than others at the same places; None: it is not, or none does."""
+        """Why a rank is slower than others at the same places.
+
+        None where it is not, nobody else does the same, or what it has more is a few long calls.
+        """
         graph, node = self.timeline.graph, self.places.node
         mine = np.flatnonzero(graph.rank[node] == rank)
         others = np.flatnonzero(graph.rank[node] != rank)
