@@ -329,8 +329,3 @@ def _made_row(
         faster_ns=None,
         free_ns=float(step_times(ends.end_ns)[0] - span.duration_ns) / num_steps,
     )
-
-
-def _percent(part_ns: float | None, step_ns: int) -> str:
-    """A share of the step with its sign."""
-    return "-" if part_ns is None else f"{100 * part_ns / step_ns:+.1f}%"

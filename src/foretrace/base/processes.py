@@ -27,89 +27,14 @@ from typing import Any, Protocol, TypeVar
 
 from foretrace.base.errors import EngineError, MissingExtraError
 
-_PATIENCE_S = 600.0  # that nothing may come back for before it is asked again
-
-
-@contextmanager
-def ray_workers(count: int) -> Iterator[RayWorkers]:
-    """Workers of the cluster that Ray finds (RAY_ADDRESS, or a running one), else of one here.
-
-    Raises:
-        MissingExtraError: if Ray is not installed.
-    """
-    try:
-        ray = import_module("ray")  # an extra, loaded where it is asked for
-    except ImportError:
-        raise MissingExtraError(
-            "--engine ray needs Ray: install it with pip install 'foretrace[ray]'"
-        ) from None
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        ray.init(log_to_driver=False, include_dashboard=False)
-    try:
-        yield RayWorkers(ray, max(count, 1))
-    finally:
-        if is_ours:
-            ray.shutdown()
-
-
-@dataclass
-class RayWorkers:
-    """Tasks of a cluster; one whose worker was killed comes back without an answer."""
-
-    ray: Any  # the module
-    count: int
-    _out: dict[Any, WorkChunk] = field(default_factory=dict)
-    _task: Any = None
-
-    def share(self, function: Callable[[Any], Any]) -> object:
-        """In the cluster's store, once."""
-        return self.ray.put(function)
-
-    def start(self, shared: object, chunk: WorkChunk) -> None:
-        """Hand a chunk over; what it shares is an argument, so that nodes fetch it once."""
-        if self._task is None:
-            self._task = self.ray.remote(max_retries=0)(timed)
-        self._out[self._task.remote(shared, chunk.asked)] = chunk
-
-    def answered(self) -> list[Answered]:
-        """Wait until something has come of a chunk."""
-        done: list[Any] = []
-        while not done:
-            done, _ = self.ray.wait(list(self._out), num_returns=1, timeout=_PATIENCE_S)
-        return [self._answer(one) for one in done]
-
-    def forget(self) -> None:
-        """Nobody wants what is still out."""
-        for task in self._out:
-            self.ray.cancel(task)
-        self._out.clear()
-
-    def _answer(self, task: Any) -> Answered:
-        chunk, exceptions = self._out.pop(task), self.ray.exceptions
-        try:
-            return Answered(chunk, *self.ray.get(task))
-        except exceptions.RayTaskError as err:
-            raise err.cause if isinstance(err.cause, Exception) else err from None
-        except exceptions.RayError:  # its worker, its node or its answer is lost
-            return Answered(chunk, None)
-
-
-_Asked = TypeVar("_Asked")
-_Found = TypeVar("_Found")
 _CHUNK_S = 2.0  # that a chunk should take: long beside handing it over, short beside a sweep
 _LONGEST_GROWTH = 8  # times as many pieces in a chunk as in the one before
 _BEHIND = 2  # chunks for each worker that are handed over at once
 _MOST_LOSSES = 3  # of one chunk, whose workers ended before they answered
+_PATIENCE_S = 600.0  # that Ray may be silent for before it is asked again
 
-
-class Mapper(Protocol):
-    """What `map` is, wherever the function runs."""
-
-    def __call__(
-        self, function: Callable[[_Asked], _Found], asked: Iterable[_Asked], /
-    ) -> Iterator[_Found]:
-        """What the function finds for each, in order."""
+_Asked = TypeVar("_Asked")
+_Found = TypeVar("_Found")
 
 
 class SweepEngine(StrEnum):
@@ -119,40 +44,13 @@ class SweepEngine(StrEnum):
     RAY = "ray"  # of the cluster that Ray finds, or starts here
 
 
-@dataclass(frozen=True)
-class WorkChunk:
-    """Consecutive pieces of work."""
+class Mapper(Protocol):
+    """What `map` is, wherever the function runs."""
 
-    first: int  # number of the first piece
-    asked: tuple[Any, ...]
-    losses: int = 0
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What came of a chunk that was handed over."""
-
-    chunk: WorkChunk
-    found: tuple[Any, ...] | None  # `None`: its worker ended before it answered
-    time_s: float = 0.0
-
-
-class Workers(Protocol):
-    """Processes that chunks can be handed to."""
-
-    count: int
-
-    def share(self, function: Callable[[Any], Any]) -> Any:
-        """Put a function where workers find it; what `start` takes."""
-
-    def start(self, shared: Any, chunk: WorkChunk) -> None:
-        """Hand a chunk over."""
-
-    def answered(self) -> list[Answered]:
-        """Wait until something has come of a chunk."""
-
-    def forget(self) -> None:
-        """Nobody wants what is still out."""
+    def __call__(
+        self, function: Callable[[_Asked], _Found], asked: Iterable[_Asked], /
+    ) -> Iterator[_Found]:
+        """What the function finds for each, in order."""
 
 
 @contextmanager
@@ -170,18 +68,15 @@ def mapped(workers: int, engine: SweepEngine = SweepEngine.PROCESSES) -> Iterato
         EngineError: if workers end again and again before they answer.
     """
     if engine is SweepEngine.RAY:
-        # Here: Ray is an extra, and slow to load.
-        from foretrace.base.processes import ray_workers
-
-        with ray_workers(workers) as cluster:
-            yield lambda function, asked: swept(cluster, function, asked)
+        with _ray_workers(workers) as cluster:
+            yield lambda function, asked: _swept(cluster, function, asked)
     elif workers <= 1:
         yield _here
     else:
         with TemporaryDirectory(prefix="foretrace-") as folder:
             processes = ProcessWorkers(workers, Path(folder))
             try:
-                yield lambda function, asked: swept(processes, function, asked)
+                yield lambda function, asked: _swept(processes, function, asked)
             finally:
                 processes.end()
 
@@ -190,7 +85,7 @@ def _here(function: Callable[[_Asked], _Found], asked: Iterable[_Asked], /) -> I
     return map(function, asked)
 
 
-def swept(
+def _swept(
     workers: Workers, function: Callable[[_Asked], _Found], asked: Iterable[_Asked]
 ) -> Iterator[_Found]:
     """What a function finds for each, in order, each once.
@@ -240,10 +135,46 @@ def _once_more(chunk: WorkChunk) -> WorkChunk:
     return WorkChunk(chunk.first, chunk.asked, chunk.losses + 1)
 
 
-def timed(function: Callable[[Any], Any], asked: Sequence[Any]) -> tuple[tuple[Any, ...], float]:
+def _timed(function: Callable[[Any], Any], asked: Sequence[Any]) -> tuple[tuple[Any, ...], float]:
     """What a function finds for each of a chunk, and the seconds of it; in a worker."""
     begin_s = time.monotonic()
     return tuple(function(one) for one in asked), time.monotonic() - begin_s
+
+
+@dataclass(frozen=True)
+class WorkChunk:
+    """Consecutive pieces of work."""
+
+    first: int  # number of the first piece
+    asked: tuple[Any, ...]
+    losses: int = 0
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of a chunk that was handed over."""
+
+    chunk: WorkChunk
+    found: tuple[Any, ...] | None  # `None`: its worker ended before it answered
+    time_s: float = 0.0
+
+
+class Workers(Protocol):
+    """Processes that chunks can be handed to."""
+
+    count: int
+
+    def share(self, function: Callable[[Any], Any]) -> Any:
+        """Put a function where workers find it; what `start` takes."""
+
+    def start(self, shared: Any, chunk: WorkChunk) -> None:
+        """Hand a chunk over."""
+
+    def answered(self) -> list[Answered]:
+        """Wait until something has come of a chunk."""
+
+    def forget(self) -> None:
+        """Nobody wants what is still out."""
 
 
 @dataclass
@@ -312,8 +243,73 @@ def _read(path: Path) -> Callable[[Any], Any]:
 
 
 def _timed_file(path: Path, asked: Sequence[Any]) -> tuple[tuple[Any, ...], float]:
-    return timed(_read(path), asked)
+    return _timed(_read(path), asked)
 
 
 def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _ray_workers(count: int) -> Iterator[RayWorkers]:
+    """Workers of the cluster that Ray finds (RAY_ADDRESS, or a running one), else of one here.
+
+    Raises:
+        MissingExtraError: if Ray is not installed.
+    """
+    try:
+        ray = import_module("ray")  # an extra, loaded where it is asked for
+    except ImportError:
+        raise MissingExtraError(
+            "--engine ray needs Ray: install it with pip install 'foretrace[ray]'"
+        ) from None
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(log_to_driver=False, include_dashboard=False)
+    try:
+        yield RayWorkers(ray, max(count, 1))
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+@dataclass
+class RayWorkers:
+    """Tasks of a cluster; one whose worker was killed comes back without an answer."""
+
+    ray: Any  # the module
+    count: int
+    _out: dict[Any, WorkChunk] = field(default_factory=dict)
+    _task: Any = None
+
+    def share(self, function: Callable[[Any], Any]) -> object:
+        """In the cluster's store, once."""
+        return self.ray.put(function)
+
+    def start(self, shared: object, chunk: WorkChunk) -> None:
+        """Hand a chunk over; what it shares is an argument, so that nodes fetch it once."""
+        if self._task is None:
+            self._task = self.ray.remote(max_retries=0)(_timed)
+        self._out[self._task.remote(shared, chunk.asked)] = chunk
+
+    def answered(self) -> list[Answered]:
+        """Wait until something has come of a chunk."""
+        done: list[Any] = []
+        while not done:
+            done, _ = self.ray.wait(list(self._out), num_returns=1, timeout=_PATIENCE_S)
+        return [self._answer(one) for one in done]
+
+    def forget(self) -> None:
+        """Nobody wants what is still out."""
+        for task in self._out:
+            self.ray.cancel(task)
+        self._out.clear()
+
+    def _answer(self, task: Any) -> Answered:
+        chunk, exceptions = self._out.pop(task), self.ray.exceptions
+        try:
+            return Answered(chunk, *self.ray.get(task))
+        except exceptions.RayTaskError as err:
+            raise err.cause if isinstance(err.cause, Exception) else err from None
+        except exceptions.RayError:  # its worker, its node or its answer is lost
+            return Answered(chunk, None)

@@ -84,7 +84,6 @@ _PACKET_TAGS = (0x32, 0x40, 0x50, 0x5A, 0x62, 0x68)
 _BEGIN, _END = 1, 2  # TrackEvent.Type
 _CLEARED = 1  # TracePacket.SequenceFlags
 _IS_DEVICE = re.compile(r"\b(?:GPU|AGENT|STREAM|QUEUE|DEVICE|HIP Activity)\b", re.IGNORECASE)
-_NUMBER = re.compile(r"\[?(\d+)\]?")
 _STREAM = re.compile(r"(?:STREAM|QUEUE)\s*\[?#?(\d+)", re.IGNORECASE)
 _DEVICE = re.compile(r"(?:AGENT|GPU|DEVICE)\s*\[?#?(\d+)", re.IGNORECASE)
 _CALL = re.compile(r"(?:cuda|cu|hip|rccl|nccl|hsa_)[A-Z_]?\w*$")

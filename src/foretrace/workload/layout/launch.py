@@ -71,7 +71,6 @@ _LAUNCHES = {
     # A recorded graph is launched at once.
     "graph": Launch(forward_ns=0, backward_ns=0, optimizer_ns=0, exchange_ns=0, lag_ns=_LAG_NS),
 }
-LAUNCHES = tuple(_LAUNCHES)
 
 
 def launch_named(name: str) -> Launch:
