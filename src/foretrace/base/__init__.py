@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from foretrace.base.processes import mapped as mapped
     from foretrace.base.remembering import Remembering as Remembering
     from foretrace.base.texts import is_number as is_number
+    from foretrace.base.texts import key_text as key_text
     from foretrace.base.texts import visible as visible
     from foretrace.base.times import NS_PER_DAY as NS_PER_DAY
     from foretrace.base.times import NS_PER_HOUR as NS_PER_HOUR

@@ -1,4 +1,4 @@
-"""Names of a trace as they may be shown: what would steer a terminal is seen instead."""
+"""Texts: names as they may be shown, values as descriptions write them, and what is a number."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ _UNSEEN = re.compile(
 def visible(text: str) -> str:
     """The text with an escape in place of every character that steers what shows it."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def key_text(value: object) -> str:
+    """What stands under a key of a description, as such files write it: `true`, `selective`, 8."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_number(text: str) -> bool:

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from typing import TypeAlias
 
 from foretrace.answer import Column, Plain, Table, Unit
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, key_text
 from foretrace.machine import Chip
 from foretrace.workload import Plan, PlanMemory, Recompute, Sharding, Transformer, check_plan
 
@@ -30,7 +30,7 @@ class PlanChange(Plain):
 
     def __str__(self) -> str:
         """In words."""
-        return f"{self.key.rpartition('.')[2]} {_said(self.before)} -> {_said(self.after)}"
+        return f"{self.key.rpartition('.')[2]} {key_text(self.before)} -> {key_text(self.after)}"
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,3 @@ def _changes(plan: Plan, near: Plan, fields: Fields) -> tuple[PlanChange, ...]:
 
 def _plain(value: object) -> object:
     return str(value) if isinstance(value, str) else value
-
-
-def _said(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -23,6 +23,7 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
+from foretrace.base import key_text
 from foretrace.cost import source_parts
 from foretrace.estimate.words import assumption_text, part_text
 from foretrace.workload import Footprint, plan_table
@@ -329,4 +330,4 @@ def _value(value: object) -> str:
         return ", ".join(map(_value, value))
     if isinstance(value, float):
         return cell_text(value, Unit.NUMBER)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return key_text(value)

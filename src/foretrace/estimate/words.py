@@ -13,7 +13,7 @@ from foretrace.answer import (
     per_second_text,
     rate_text,
 )
-from foretrace.base import NS_PER_S
+from foretrace.base import NS_PER_S, key_text
 from foretrace.workload import Assumption, Convention, Footprint
 
 if TYPE_CHECKING:
@@ -145,6 +145,6 @@ def part_text(name: str) -> str:
 
 def assumption_text(one: Assumption) -> str:
     """An open key in a sentence."""
-    values = [str(value).lower() if isinstance(value, bool) else str(value) for value in one.values]
+    values = [key_text(value) for value in one.values]
     others = f", also tried {', '.join(values[1:])}" if len(values) > 1 else ""
     return f"{one.key} = {values[0]}{others}: {one.reason}"

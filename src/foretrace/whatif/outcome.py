@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import newly_at_once_ns, step_time_ns, windows
-from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError
+from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError, key_text
 from foretrace.cost import Costs, step_costs
 from foretrace.estimate import (
     SharedLinks,
@@ -32,7 +32,7 @@ from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import Resizing, costs_of, resizing
 from foretrace.whatif.scaled import model_with
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Plan, Transformer, plan_table
+from foretrace.workload import Plan, Transformer, plan_changes
 
 ARRANGED = "arranged"
 SCALED = "scaled"
@@ -409,14 +409,10 @@ def check_arrangeable(before: Plan, after: Plan, *, has_layers: bool = False) ->
     Raises:
         NotShownError: naming the keys, and what would answer.
     """
-    old, new = plan_table(before), plan_table(after)
     lost = [
-        f"{table}.{key} {_shown(old.get(table, {}).get(key))} -> "
-        f"{_shown(new.get(table, {}).get(key))}"
-        for table in dict.fromkeys((*old, *new))
-        for key in dict.fromkeys((*old.get(table, {}), *new.get(table, {})))
-        if old.get(table, {}).get(key) != new.get(table, {}).get(key)
-        and not (_is_arrangeable(table, key) or (has_layers and (table, key) in _OF_LAYERS))
+        f"{table}.{key} {key_text(was)} -> {key_text(now)}"
+        for table, key, was, now in plan_changes(before, after)
+        if not (_is_arrangeable(table, key) or (has_layers and (table, key) in _OF_LAYERS))
     ]
     if lost:
         raise NotShownError(
@@ -428,7 +424,3 @@ def check_arrangeable(before: Plan, after: Plan, *, has_layers: bool = False) ->
 def _is_arrangeable(table: str, key: str) -> bool:
     keys = _ARRANGEABLE.get(table, ())
     return keys is None or key in keys
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -19,6 +19,7 @@ from foretrace.answer import (
     number_text,
     signed_percent_text,
 )
+from foretrace.base import key_text
 from foretrace.workload import plan_table
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _keys(scenario: Scenario) -> dict[str, str]:
         if size is not None
     }
     plan = {
-        f"{table}.{key}": str(value).lower() if isinstance(value, bool) else str(value)
+        f"{table}.{key}": key_text(value)
         for table, entries in plan_table(scenario.plan).items()
         for key, value in entries.items()
     }

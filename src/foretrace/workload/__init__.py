@@ -165,6 +165,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.draft import draft_of_configuration as draft_of_configuration
     from foretrace.workload.plan.draft import load_plan as load_plan
     from foretrace.workload.plan.draft import parsed_keys as parsed_keys
+    from foretrace.workload.plan.draft import plan_changes as plan_changes
     from foretrace.workload.plan.draft import plan_names as plan_names
     from foretrace.workload.plan.draft import plan_table as plan_table
     from foretrace.workload.plan.draft import software_draft as software_draft

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.analyze import Selection, fitting, selected, selection_of, windows
+from foretrace.analyze import Selection, fitting, selected, windows
 from foretrace.answer import count_text, duration_text
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, ScenarioError
 from foretrace.cost import (
@@ -83,9 +83,8 @@ class Check(WorkEdit):
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Check]:
         """One for each manner."""
-        for text in stated.names(cls.CHECK):
-            name, _, work = text.partition("=")
-            yield cls(name.strip(), selection_of(work) if work.strip() else Selection())
+        for name, work in stated.names_of_work(cls.CHECK):
+            yield cls(name, work)
 
     def sentence(self, before: Scenario) -> str:  # noqa: ARG002  as every edit
         """`all work checked: sums of each result against ...`."""

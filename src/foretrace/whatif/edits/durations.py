@@ -13,12 +13,10 @@ from foretrace.base import Bools, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import STATED, Source
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import BLOCK_COLUMNS, CostedJob, launches, previous_on_host
-from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit, check_factor
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP
 from foretrace.workload import Group
 
-if TYPE_CHECKING:
-    from foretrace.whatif.scenario import Scenario
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
 
@@ -241,8 +239,7 @@ class Network(WorkEdit):
 
     def __post_init__(self) -> None:
         """Refuse what is no factor."""
-        if not 0 <= self.factor < float("inf"):
-            raise ScenarioError(f"a factor must be 0 or more, got {self.factor}")
+        check_factor(self.factor)
 
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Network]:

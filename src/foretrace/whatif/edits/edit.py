@@ -16,7 +16,7 @@ from enum import Enum, IntEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from foretrace.analyze import EVERYTHING, Selection
+from foretrace.analyze import EVERYTHING, Selection, selection_of
 from foretrace.base import NS_PER_UNIT, ScenarioError
 from foretrace.graph import ExecutionGraph
 from foretrace.machine import Chip
@@ -143,6 +143,16 @@ class StatedValues:
             raise self.refused(key)
         return tuple(map(str, listed))
 
+    def names_of_work(self, key: Key) -> Iterator[tuple[str, Selection]]:
+        """Names and the work that each is for, of texts like `NAME=WORK`; all work without."""
+        for text in self.names(key):
+            name, _, work = text.partition("=")
+            yield name.strip(), selection_of(work) if work.strip() else Selection()
+
+    def counts(self, keys: Sequence[Key]) -> dict[str, int]:
+        """The same as `fields`, where every key holds a count."""
+        return {name: int(each) for name, each in self.fields(keys).items()}
+
 
 def _is_held(holds: Holds, value: object) -> bool:
     if holds is Holds.COUNT:
@@ -170,6 +180,21 @@ def is_factor(value: object) -> bool:
     """Whether something is a number above 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and 0 < float(str(value)) < float("inf")
+
+
+def check_factor(factor: float) -> None:
+    """Refuse what no time can be multiplied by.
+
+    Raises:
+        ScenarioError: if it is below 0, infinite or no number.
+    """
+    if not 0 <= factor < float("inf"):
+        raise ScenarioError(f"a factor must be 0 or more, got {factor}")
+
+
+def hash_of_entries(entries: Mapping[str, object]) -> int:
+    """A hash of a mapping's entries, whatever their order."""
+    return hash(tuple(sorted((key, repr(each)) for key, each in entries.items())))
 
 
 class Edit(ABC):

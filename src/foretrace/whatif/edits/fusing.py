@@ -31,13 +31,10 @@ from foretrace.whatif.edits.costed import (
     previous_on_host,
     without_nodes,
 )
-from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit, check_factor
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
-if TYPE_CHECKING:
-    from foretrace.whatif.scenario import Scenario
-
 
 _ON_HOST = (*HOST_KINDS, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
 
@@ -118,8 +115,7 @@ class Fuse(WorkEdit):
 
     def __post_init__(self) -> None:
         """Refuse what is no share of a time."""
-        if not 0 <= self.factor < float("inf"):
-            raise ScenarioError(f"a factor must be 0 or more, got {self.factor}")
+        check_factor(self.factor)
 
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Fuse]:

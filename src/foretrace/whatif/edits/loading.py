@@ -26,9 +26,6 @@ from foretrace.workload import replica_of_rank
 if TYPE_CHECKING:
     from foretrace.balance import DocumentWork
     from foretrace.whatif.scenario import Scenario
-if TYPE_CHECKING:
-    from foretrace.whatif.scenario import Scenario
-
 
 _SHARE = 0.5  # of attention; only how it grows counts here
 

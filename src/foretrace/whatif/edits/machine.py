@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrace.base import MachineError, ScenarioError
 from foretrace.machine import Machine, figure_text, load_machine, with_figures
-from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues
+from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues, hash_of_entries
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -107,4 +107,4 @@ class SetMachine(Edit):
 
     def __hash__(self) -> int:
         """By its figures."""
-        return hash(tuple(sorted((key, repr(each)) for key, each in self.figures.items())))
+        return hash_of_entries(self.figures)

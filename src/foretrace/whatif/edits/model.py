@@ -44,8 +44,8 @@ class Layers(Edit):
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Layers]:
         """One, if their number is stated."""
-        for each in stated.fields(cls.KEYS).values():
-            yield cls(int(each))
+        for count in stated.counts(cls.KEYS).values():
+            yield cls(count)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with so many layers."""
@@ -97,7 +97,7 @@ class Widths(Edit):
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Widths]:
         """One of all widths that are stated."""
-        widths = {name: int(each) for name, each in stated.fields(cls.KEYS).items()}
+        widths = stated.counts(cls.KEYS)
         if widths:
             yield cls(**widths)
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import ScenarioError, WorkloadError
-from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues, count_key
+from foretrace.base import ScenarioError, WorkloadError, key_text
+from foretrace.whatif.edits.edit import (
+    Edit,
+    EditTurn,
+    Holds,
+    Key,
+    StatedValues,
+    count_key,
+    hash_of_entries,
+)
 from foretrace.whatif.edits.machine import is_of_machine
-from foretrace.workload import Plan, PlanDraft, plan_table, require_schedule, with_fields
+from foretrace.workload import Plan, PlanDraft, plan_changes, require_schedule, with_fields
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -25,8 +34,16 @@ _COUNTED = {
 }
 
 
+class _PlanEdit(Edit, ABC):
+    """An edit whose sentence is what it changes about the plan."""
+
+    def sentence(self, before: Scenario) -> str:
+        """Keys of a plan file, old and new: `pp 2 -> 4, sharding.level none -> zero1`."""
+        return _difference(before.plan, self.applied(before).plan)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Parallelism(Edit):
+class Parallelism(_PlanEdit):
     """Other degrees; what is left out stays. The batch of each rank stays too.
 
     With other data-parallel ranks the global batch changes, unless `Batch` states it.
@@ -102,13 +119,9 @@ class Parallelism(Edit):
         batch = plan.num_microbatches * plan.micro_batch * new.data
         return replace(scenario, plan=replace(new, global_batch=batch))
 
-    def sentence(self, before: Scenario) -> str:
-        """`pp 2 -> 4, dp 2 -> 64`."""
-        return _difference(before.plan, self.applied(before).plan)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(Edit):
+class Batch(_PlanEdit):
     """Another microbatch (sequences), number of microbatches, global batch, or sequence length.
 
     Of microbatches, microbatch and global batch two are enough; the third follows. With one of
@@ -131,7 +144,7 @@ class Batch(Edit):
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Batch]:
         """One of all that is stated."""
-        found = {name: int(each) for name, each in stated.fields(cls.KEYS).items()}
+        found = stated.counts(cls.KEYS)
         if found:
             yield cls(**found)
 
@@ -179,16 +192,12 @@ class Batch(Edit):
         )
         return replace(scenario, plan=new)
 
-    def sentence(self, before: Scenario) -> str:
-        """`micro_batch 1 -> 2`."""
-        return _difference(before.plan, self.applied(before).plan)
-
 
 _BATCH = ("micro_batch", "num_microbatches", "global_batch", "sequence")
 
 
 @dataclass(frozen=True)
-class PlanKeys(Edit):
+class PlanKeys(_PlanEdit):
     """Any key of a plan file: `PlanKeys({"sharding.level": "zero1"})`."""
 
     keys: Mapping[str, object] = field(default_factory=dict)
@@ -239,33 +248,22 @@ class PlanKeys(Edit):
             new = replace(new, global_batch=before.num_microbatches * new.micro_batch * new.data)
         return replace(scenario, plan=new)
 
-    def sentence(self, before: Scenario) -> str:
-        """`sharding.level none -> zero1`."""
-        return _difference(before.plan, self.applied(before).plan)
-
     def __hash__(self) -> int:
         """By its keys."""
-        return hash(tuple(sorted((key, repr(each)) for key, each in self.keys.items())))
+        return hash_of_entries(self.keys)
 
 
 def _difference(before: Plan, after: Plan) -> str:
     """Keys of a plan file that differ, old and new: `tp 2 -> 4`; and the number of microbatches."""
-    old, new = plan_table(before), plan_table(after)
     found = []
     if before.num_microbatches != after.num_microbatches:
         found.append(f"microbatches {before.num_microbatches} -> {after.num_microbatches}")
-    for table in dict.fromkeys((*old, *new)):
-        was, now = old.get(table, {}), new.get(table, {})
-        found += [
-            f"{'' if table in _PLAIN_TABLES else f'{table}.'}{key} "
-            f"{_shown(was.get(key))} -> {_shown(now.get(key))}"
-            for key in dict.fromkeys((*was, *now))
-            if was.get(key) != now.get(key)
-        ]
+    found += [
+        f"{'' if table in _PLAIN_TABLES else f'{table}.'}{key} {_shown(was)} -> {_shown(now)}"
+        for table, key, was, now in plan_changes(before, after)
+    ]
     return ", ".join(found) or "the plan as it was"
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "by rule" if value is None else str(value)
+    return "by rule" if value is None else key_text(value)

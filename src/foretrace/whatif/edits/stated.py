@@ -91,9 +91,9 @@ def stated_of(texts: Sequence[str]) -> tuple[PlanDraft | None, Sizes | None]:
     """
     values = parsed_keys(texts)
     stated = StatedValues(values, "--stated")
-    sizes = {name: int(each) for name, each in stated.fields(Widths.KEYS).items()}
-    for each in stated.fields(Layers.KEYS).values():
-        sizes["layers"] = int(each)
+    sizes = stated.counts(Widths.KEYS)
+    for count in stated.counts(Layers.KEYS).values():
+        sizes["layers"] = count
     of_sizes = {key.name for key in (*Layers.KEYS, *Widths.KEYS)}
     of_plan = {key: each for key, each in values.items() if key not in of_sizes}
     return (

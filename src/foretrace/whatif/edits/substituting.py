@@ -28,8 +28,6 @@ from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, Work
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
-if TYPE_CHECKING:
-    from foretrace.whatif.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,8 @@ class Substitute(WorkEdit):
     @classmethod
     def stated(cls, stated: StatedValues) -> Iterator[Substitute]:
         """One for each rule."""
-        for text in stated.names(cls.SUBSTITUTE):
-            name, _, work = text.partition("=")
-            yield cls(name.strip(), selection_of(work) if work.strip() else Selection())
+        for name, work in stated.names_of_work(cls.SUBSTITUTE):
+            yield cls(name, work)
 
     def sentence(self, before: Scenario) -> str:  # noqa: ARG002  as every edit
         """`strassen:1: 7/8 of the arithmetic ...; for all work, where it is faster`."""

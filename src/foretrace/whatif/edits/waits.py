@@ -25,8 +25,6 @@ from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, Work
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
-if TYPE_CHECKING:
-    from foretrace.whatif.scenario import Scenario
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, key_text
 from foretrace.workload.configurations.arguments import leaves, parsed_yaml
 from foretrace.workload.configurations.table import (
     ConfigurationFormat,
@@ -215,8 +215,7 @@ def _text(values: Values, sizes: JobConfiguration) -> str:
     sections: dict[str, list[str]] = {}
     for path, value in values.items():
         section, _, leaf = path.rpartition(".")
-        shown = str(value).lower() if isinstance(value, bool) else value
-        shown = "'no'" if value == "no" else shown
+        shown = "'no'" if value == "no" else key_text(value)
         sections.setdefault(section, []).append(f"{leaf}: {shown}")
     lines += sections.pop("", [])
     for section, entries in sections.items():

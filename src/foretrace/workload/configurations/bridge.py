@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from foretrace.base import key_text
 from foretrace.workload.configurations.arguments import leaves, parsed_yaml
 from foretrace.workload.configurations.megatron import ROWS, configuration_of
 from foretrace.workload.configurations.python_source import CALLED, GIVEN, PythonSource, Symbol
@@ -205,8 +206,7 @@ def _text(values: Values, sizes: JobConfiguration) -> str:
         path = paths.get(flag, f"model.{flag.replace('-', '_')}")
         said = (not value) if path.startswith("not ") else value
         section, _, leaf = path.removeprefix("not ").removesuffix(" of bf16").partition(".")
-        shown = str(said).lower() if isinstance(said, bool) else said
-        shown = f'"{said}"' if isinstance(said, str) else shown
+        shown = f'"{said}"' if isinstance(said, str) else key_text(said)
         sections.setdefault(section, []).append(f"  {leaf}: {shown}")
     lines = [f"# {sizes.num_ranks} GPUs"] if sizes.num_ranks else []
     for section, entries in sections.items():

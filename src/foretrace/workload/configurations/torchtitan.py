@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, key_text
 from foretrace.workload.configurations.arguments import leaves
 from foretrace.workload.configurations.python_source import CALLED, PythonSource
 from foretrace.workload.configurations.table import (
@@ -412,8 +412,7 @@ def _text(values: Values, sizes: JobConfiguration) -> str:
     sections: dict[str, list[str]] = {}
     for path, value in values.items():
         section, _, leaf = path.rpartition(".")
-        shown = str(value).lower() if isinstance(value, bool) else value
-        shown = f'"{value}"' if isinstance(value, str) else shown
+        shown = f'"{value}"' if isinstance(value, str) else key_text(value)
         if isinstance(value, list):
             shown = "[" + ", ".join(f'"{one}"' for one in value) + "]"
         sections.setdefault(section, []).append(f"{leaf} = {shown}")

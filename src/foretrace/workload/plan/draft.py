@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -123,16 +123,27 @@ def plan_table(plan: Plan) -> dict[str, dict[str, object]]:
     return {table: entries for table, entries in found.items() if entries}
 
 
-def draft_of(
-    tables: Mapping[str, object], *, name: str = "", path: Path | None = None
-) -> PlanDraft:
+def plan_changes(before: Plan, after: Plan) -> Iterator[tuple[str, str, object, object]]:
+    """Table and key of each entry of a plan file that differs, its value before and after.
+
+    `None` stands for a key that is not written.
+    """
+    old, new = plan_table(before), plan_table(after)
+    for table in dict.fromkeys((*old, *new)):
+        was, now = old.get(table, {}), new.get(table, {})
+        for key in dict.fromkeys((*was, *now)):
+            if was.get(key) != now.get(key):
+                yield table, key, was.get(key), now.get(key)
+
+
+def draft_of(tables: Mapping[str, object], *, name: str = "") -> PlanDraft:
     """A draft of the tables of a plan file.
 
     Raises:
         WorkloadError: for a table, a key or a value that no plan file has.
     """
     where = f"plan {name!r}" if name else "the plan"
-    return _draft(tables, name, path, where)
+    return _draft(tables, name, None, where)
 
 
 def load_plan(name_or_path: str | Path, folders: Sequence[Path] = ()) -> PlanDraft:
