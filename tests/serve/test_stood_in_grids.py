@@ -146,6 +146,48 @@ def test_families_are_served(name: str) -> None:
     assert found.tpot_ms.low < found.tpot_ms.mean < found.tpot_ms.high
 
 
+def test_a_model_of_states_alone_keeps_as_many_sequences_as_memory_has_room_for() -> None:
+    model = load_model("mamba2-2.7b")
+    assert isinstance(model, Transformer)
+    small = Engine(kv_cache_memory_bytes=10 * int(state_bytes(model)))
+    requests = requests_of([0] * 40, [900] * 40, [20] * 40)
+
+    found = deployment(model, small, gpu="H100")
+    run = engine_run(requests, found.engine, found.times, blocks=found.num_blocks)
+
+    # One block of ten is vLLM's own; whatever its length a sequence takes one.
+    assert int(run.steps[0].num_running.max()) == int(run.steps[0].used_blocks.max()) == 9
+    assert (run.last_ns > 0).all()
+    assert not run.preempted.any()
+    assert any("states of 9 sequences" in note for note in found.notes)
+
+
+def test_layers_of_one_branch_have_one_norm_and_one_sum() -> None:
+    model = load_model("mamba2-2.7b")
+    assert isinstance(model, Transformer)
+    layers = profiles_of_kernels(model, H200, tensor=1)
+
+    found = deployment(model, Engine(max_num_seqs=64), gpu="H200")
+
+    assert "rotary_emb" not in layers.dense
+    assert np.allclose(layers.decode.values, layers.decode.values[:, :1])
+    each = {name: ns[0] for name, (_, ns) in layers.dense.items()}
+    ends = each.pop("embedding") + each.pop("final_layernorm")
+    assert found.times.token_ns[1] == pytest.approx(ends + 64 * sum(each.values()))
+
+
+def test_pools_hand_states_over_and_prompts_are_not_worked_on_again() -> None:
+    model = load_model("mamba2-2.7b")
+    requests = "constant:rate=1,prompt=1500,output=4,requests=8"
+
+    together, apart = (
+        ft.serve(model, engine={}, gpu="h200", requests=requests, **more)
+        for more in ({}, {"pools": "1:1"})
+    )
+
+    assert apart.latency_ms.mean < 1.1 * together.latency_ms.mean
+
+
 @pytest.mark.parametrize(
     ("tensor", "profiles", "sentence"),
     [

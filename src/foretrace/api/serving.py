@@ -58,7 +58,7 @@ def serve(
     gpu: str = "",
     rate: float | None = None,
     prefix_hits: float | None = None,
-    pools: Pools | tuple[int, int] | None = None,
+    pools: Pools | tuple[int, int] | str | None = None,
     target: ServiceTarget | None = None,
     dollars_per_hour: float | None = None,
     seed: int = 0,
@@ -80,8 +80,8 @@ def serve(
         rate: requests in a second that come at random, in place of their own arrivals.
         prefix_hits: share of every prompt that the cache holds from others, in place of what the
             requests say.
-        pools: copies of the engine for prompts and for replies, with what is kept of prompts sent
-            between them; one engine for both, if left out.
+        pools: copies of the engine for prompts and for replies, (1, 3) or "1:3", with what is kept
+            of prompts sent between them; one engine for both, if left out.
         target: what requests are promised.
         dollars_per_hour: price of one GPU.
         seed: of what is drawn.
@@ -106,7 +106,9 @@ def serve(
         substitutes=substitutes,
         folders=folders,
     )
-    if pools is not None and not isinstance(pools, Pools):
+    if isinstance(pools, str):
+        pools = Pools.stated(pools)
+    elif pools is not None and not isinstance(pools, Pools):
         pools = Pools(*pools)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
 

@@ -18,7 +18,7 @@ from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders
 from foretrace.report import MOST_NAMED, table_plot, write_answer_page
 from foretrace.search import VARIED
-from foretrace.serve import Pools, ServiceTarget
+from foretrace.serve import ServiceTarget
 
 
 def serve(
@@ -251,7 +251,7 @@ def serve(
                 dollars_per_hour=price,
                 gpu=gpu,
                 rate=rate,
-                pools=pools_of(pools) if pools else None,
+                pools=pools or None,
                 **asked,
             )
             if timeline is not None:
@@ -309,21 +309,6 @@ def rates_of(text: str) -> tuple[float, ...]:
         raise WorkloadError(
             f"cannot read the rates {text!r}: expected requests in a second, as in 1,2,5,10"
         ) from err
-
-
-def pools_of(text: str) -> Pools:
-    """The pools that a command line states.
-
-    Raises:
-        WorkloadError: if they cannot be read.
-    """
-    try:
-        prefill, decode = map(int, text.split(":"))
-    except ValueError as err:
-        raise WorkloadError(
-            f"cannot read the pools {text!r}: expected copies for prompts and for replies: 1:3"
-        ) from err
-    return Pools(prefill, decode)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -86,7 +86,8 @@ def attention_grids(
     indexer = model.attention.indexer
     picked = None if indexer is None else indexer.reach
     reaches = [picked or layer.reach for layer in model.layers if layer.has_attention]
-    parts = []
+    sizes = tuple(map(len, axes))
+    parts = [[np.zeros(sizes[2:]), np.zeros(sizes[:2]), np.zeros(sizes)]]  # of states alone
     for reach in dict.fromkeys(reaches):
         share = reaches.count(reach) / model.num_layers
         heads = _Heads(chip, model, tensor, _most_keys(reach), formats=formats, axes=axes)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil, gcd
 from pathlib import Path
 
+import numpy as np
+
 from foretrace.base import NS_PER_MS, NoRoomError, WorkloadError
 from foretrace.cost import SubstitutionRule
 from foretrace.machine import Chip, Machine
@@ -26,7 +28,7 @@ from foretrace.serve.of_trace import calibration_of
 from foretrace.serve.pools import Pools, pooled_run, sent_ns
 from foretrace.serve.profiles import LayerProfiles, read_profiles
 from foretrace.serve.requests import Requests
-from foretrace.serve.running import engine_run
+from foretrace.serve.running import NULL_BLOCKS, engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
 from foretrace.serve.step_times import EngineStepTimes, StepCalibration
 from foretrace.workload import (
@@ -83,7 +85,10 @@ class Deployment:
             )
         else:
             kept = bytes_of_token(self.model, self.engine)
-            sent = sent_ns(requests, kept, self.machine)
+            always = state_bytes(self.model, cache_format(self.model, self.engine))
+            always /= self.engine.tensor_parallel_size * self.engine.pipeline_parallel_size
+            size = np.asarray(requests.prompt_tokens * kept + always, np.float64)
+            sent = sent_ns(size, self.machine)
             run, fast, slow = (
                 pooled_run(
                     requests,
@@ -95,8 +100,8 @@ class Deployment:
                 )
                 for times in kinds
             )
-            way = f"{sent.mean() / NS_PER_MS:.1f} ms on their way on the average"
-            notes = (f"pools {pools.words}: keys and values of a prompt are {way}",)
+            way = f"{sent.mean() / NS_PER_MS:.1f} ms on its way on the average"
+            notes = (f"pools {pools.words}: what is kept of a prompt is {way}",)
         return serving(
             run,
             fast,
@@ -184,6 +189,7 @@ def deployment(
     name = chip.name if chip is not None else found.gpu
     if trace is not None:
         times = times.calibrated(_calibration(trace, engine, times, name, keys_each))
+    engine = keeping_states_alone(model, engine)
     engine = replace(engine, sequence_blocks=sequence_blocks(model, engine))
     blocks, notes = cache_blocks(model, engine, chip, rules)
     names = [rule.name for rule in rules]
@@ -213,23 +219,28 @@ def _memory_of(engine: Engine, chip: Chip | None) -> tuple[int | None, str]:
 
 
 def check_states(model: Transformer, profiles: Path | None) -> None:
-    """Refuse states where measured layers would have to say them, or nothing else is kept.
+    """Refuse states where measured layers would have to say them.
 
     Raises:
-        WorkloadError: if there are profiles, or no layer has attention.
+        WorkloadError: if there are profiles.
     """
-    if model.states is None:
-        return
-    if profiles is not None:
+    if model.states is not None and profiles is not None:
         raise WorkloadError(
             f"{model.name} carries states (states.heads = {model.states.num_heads}), which layer "
             "profiles do not list: leave --profiles out"
         )
-    if not any(layer.has_attention for layer in model.layers):
-        raise WorkloadError(
-            f"{model.name} carries states alone, and blocks of a cache are of keys and values: "
-            "take a model with attention in some layers"
-        )
+
+
+def keeping_states_alone(model: Transformer, engine: Engine) -> Engine:
+    """An engine whose block is all that a sequence keeps, where no layer has attention.
+
+    Source:
+        vllm-project/vllm 0.19, vllm/model_executor/models/config.py, `MambaModelConfig`: without
+        prefix caching a block has as many tokens as the context, and so a sequence one.
+    """
+    if any(layer.has_attention for layer in model.layers):
+        return engine
+    return replace(engine, block_size=engine.max_model_len or NO_LIMIT, enable_prefix_caching=False)
 
 
 def sequence_blocks(model: Transformer, engine: Engine) -> int:
@@ -238,10 +249,10 @@ def sequence_blocks(model: Transformer, engine: Engine) -> int:
     Source:
         vllm-project/vllm 0.19, vllm/v1/core/kv_cache_utils.py: states and keys share one pool.
     """
-    if model.states is None:
+    block = bytes_of_token(model, engine) * engine.pipeline_parallel_size * engine.block_size
+    if model.states is None or not block:
         return 0
     kept = state_bytes(model, cache_format(model, engine)) / engine.tensor_parallel_size
-    block = bytes_of_token(model, engine) * engine.pipeline_parallel_size * engine.block_size
     return ceil(kept / block)
 
 
@@ -250,9 +261,12 @@ def _notes_on_states(model: Transformer, engine: Engine, times: EngineStepTimes)
     found: list[str] = []
     if model.states is not None:
         kept = state_bytes(model, cache_format(model, engine)) / 2**20
+        blocks = f"{engine.sequence_blocks} blocks of the cache on each GPU"
+        if not engine.sequence_blocks:
+            blocks = "and nothing else is kept of it"
         found.append(
-            f"states of a sequence take {kept:,.1f} MiB over all layers, {engine.sequence_blocks} "
-            "blocks of the cache on each GPU, and no prefix is found again"
+            f"states of a sequence take {kept:,.1f} MiB over all layers, {blocks}, and no prefix "
+            "is found again"
         )
     if times.assumed is not None:
         what = "states" if model.attention.indexer is None else "the indexer"
@@ -266,16 +280,23 @@ def _notes_on_states(model: Transformer, engine: Engine, times: EngineStepTimes)
 def check_heads(model: Transformer, engine: Engine) -> None:
     """Refuse tensor parallelism that heads cannot be dealt out to, as vLLM does.
 
+    A single group of heads with states is copied (vllm-project/vllm 0.19,
+    vllm/model_executor/layers/mamba/mamba_mixer2.py).
+
     Raises:
         WorkloadError: if heads are not as many on each GPU.
     """
     heads, tensor = model.attention.num_heads, engine.tensor_parallel_size
     states = model.states
-    if states is not None and gcd(states.num_heads, states.num_groups) % tensor:
-        raise WorkloadError(
-            f"tensor_parallel_size is {tensor}, and {model.name} has {states.num_heads} heads with "
-            f"states in {states.num_groups} groups: take a degree that divides both"
-        )
+    if states is not None:
+        alike = gcd(states.num_heads, states.num_groups)
+        if (states.num_heads if states.num_groups == 1 else alike) % tensor:
+            groups = f" in {states.num_groups} groups" if states.num_groups > 1 else ""
+            both = "both" if groups else "them"
+            raise WorkloadError(
+                f"tensor_parallel_size is {tensor}, and {model.name} has {states.num_heads} heads "
+                f"with states{groups}: take a degree that divides {both}"
+            )
     if heads % tensor:
         raise WorkloadError(
             f"tensor_parallel_size is {tensor}, and {model.name} has {heads} heads of attention: "
@@ -406,7 +427,11 @@ def cache_blocks(
     if chip is not None and engine.kv_cache_memory_bytes is None:
         size = {"tensor": engine.tensor_parallel_size, "tokens": engine.max_num_batched_tokens}
         held = workspace_bytes(model, chip, rules, **size)
-    blocks = int((memory.cache - held) / memory.bytes_per_token) // engine.block_size
+    per_sequence = memory.bytes_per_sequence
+    if memory.bytes_per_token:
+        blocks = int((memory.cache - held) / memory.bytes_per_token) // engine.block_size
+    else:
+        blocks = int((memory.cache - held) / per_sequence)
     if blocks <= 1:
         taken = (memory.weights + memory.activations + memory.context + held) / 2**30
         allowed = capacity * engine.gpu_memory_utilization / 2**30
@@ -416,6 +441,8 @@ def cache_blocks(
             "on each GPU; take more GPUs (tensor_parallel_size), or one with more memory"
         )
     tokens = f"{blocks * engine.block_size:,} tokens"
+    if not memory.bytes_per_token:
+        tokens = f"states of {blocks - NULL_BLOCKS:,} sequences"
     if engine.kv_cache_memory_bytes is not None:
         return blocks, (f"kv_cache_memory_bytes has room for {tokens}",)
     return blocks, (f"the cache was not stated: the memory leaves room for {tokens}",)
@@ -425,4 +452,4 @@ def bytes_of_token(model: Transformer, engine: Engine) -> float:
     """What one GPU keeps of a token."""
     shared = engine.tensor_parallel_size if model.attention.latent is None else 1
     kept = cache_bytes_per_token(model, cache_format(model, engine))
-    return kept / min(shared, model.attention.num_kv_heads) / engine.pipeline_parallel_size
+    return kept / max(1, min(shared, model.attention.num_kv_heads)) / engine.pipeline_parallel_size

@@ -75,6 +75,7 @@ class Engine:
     acceptance_rate: float = 0.0  # of guesses, each by itself
     has_drafts: bool = False  # guesses come from a layer more, each; else from texts
     sequence_blocks: int = 0  # of the cache, that a sequence's states take whatever its length
+    is_handed_prompts: bool = False  # others worked on prompts, and what is kept of them came
     is_static: bool = False  # no request joins before all that run are done
     capture_sizes: tuple[int, ...] | None = None  # tokens that graphs are made for
     unused: tuple[str, ...] = field(default=(), compare=False)  # keywords nothing here acts on
@@ -93,7 +94,7 @@ class Engine:
 
     @property
     def finds_blocks(self) -> bool:
-        """Whether blocks are found again by what they hold: no states lie beside them.
+        """Whether blocks are found again by what they hold: no states are kept.
 
         Source:
             vllm-project/vllm 0.19, vllm/model_executor/models/config.py: models with states keep

@@ -88,17 +88,20 @@ def profiles_of_kernels(
     formats = formats or ServedFormats()
     sizes = _products(model, tensor)
     shares = _shares(model)
+    attends = any(layer.has_attention for layer in model.layers)
     tokens = _TOKENS.astype(np.float64)
     head = sizes.pop(_HEAD)
     dense = {
         name: (tokens, served_product_ns(chip, _TOKENS, each, _PARTS.get(name, ""), formats))
         for name, each in sizes.items()
+        if attends or name not in _OF_ATTENTION
     }
     dense |= {
         name: (tokens, moved_ns(chip, _TOKENS * each * BYTES))
         for name, each in _moved(model, tensor).items()
+        if attends or name not in _OF_ATTENTION
     }
-    if formats.share(ATTENTION) > 0 and formats.quantises:
+    if attends and formats.share(ATTENTION) > 0 and formats.quantises:
         # No norm stands between attention and its last product: its input has a kernel to itself.
         heads = model.attention.num_heads // tensor * model.attention.value_size
         taken = moved_ns(chip, _TOKENS * (heads * (BYTES + 1)))

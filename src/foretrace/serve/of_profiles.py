@@ -60,11 +60,12 @@ def times_of_profiles(
     padded = padded_tokens(engine, most)
     layers = model.num_layers
     token_ns = np.zeros(most + 1)
-    norms = 2 * model.norm_place.num_norms
+    branches = sum(layer.num_branches for layer in model.layers)
+    norms = branches * model.norm_place.num_norms
     launches = len(profiles.per_sequence) + _OF_ATTENTION * layers
     launches += _OF_EXPERTS * sum(layer.has_experts for layer in model.layers)
     for name, (tokens, ns) in profiles.dense.items():
-        calls = 1 if name in _OF_MODEL else layers * (norms if name == "layernorm" else 1)
+        calls = 1 if name in _OF_MODEL else norms if name == "layernorm" else layers
         launches += calls
         token_ns += calls * along(tokens, ns, padded)
     exchanges_ns = tensor_exchanges_ns(model, engine, machine)
@@ -168,7 +169,7 @@ def pipeline_stages(
 
 
 def tensor_exchanges_ns(model: Transformer, engine: Engine, machine: Machine | None) -> Float64s:
-    """All-reduces of tensor parallelism by tokens: two in a layer, one after the embedding."""
+    """All-reduces of tensor parallelism by tokens: one a branch, one after the embedding."""
     padded = padded_tokens(engine, engine.max_num_batched_tokens)
     ranks = engine.tensor_parallel_size
     if ranks == 1:
@@ -180,7 +181,7 @@ def tensor_exchanges_ns(model: Transformer, engine: Engine, machine: Machine | N
         is_own=not engine.disable_custom_all_reduce,
         in_graph=padded <= max(engine.captured(), default=0),
     )
-    return once * (2 * model.num_layers + 1)
+    return once * (sum(layer.num_branches for layer in model.layers) + 1)
 
 
 def logits_ns(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int64s, WorkloadError
+from foretrace.base import CollectiveKind, Float64s, Int64s, WorkloadError
 from foretrace.machine import Machine
 from foretrace.serve.engine import Engine
 from foretrace.serve.exchanges import exchange_ns
@@ -42,21 +42,35 @@ class Pools:
                 "more, as in 1:3"
             )
 
+    @classmethod
+    def stated(cls, text: str) -> Pools:
+        """Pools as a command line has them: `1:3`.
+
+        Raises:
+            WorkloadError: if they cannot be read.
+        """
+        try:
+            prefill, decode = map(int, text.split(":"))
+        except ValueError as err:
+            raise WorkloadError(
+                f"cannot read the pools {text!r}: expected copies for prompts and for replies: 1:3"
+            ) from err
+        return cls(prefill, decode)
+
     @property
     def words(self) -> str:
         """As a command line has them."""
         return f"{self.prefill}:{self.decode}"
 
 
-def sent_ns(requests: Requests, bytes_per_token: float, machine: Machine | None) -> Int64s:
-    """How long the keys and values of each prompt are on their way, int64[requests], in ns.
+def sent_ns(num_bytes: Float64s, machine: Machine | None) -> Int64s:
+    """How long what is kept of each prompt is on its way, int64[requests], in ns.
 
     Args:
-        requests: with their prompts.
-        bytes_per_token: kept of one token on one GPU; a GPU sends to one.
+        num_bytes: kept of each on one GPU; a GPU sends to one.
         machine: what connects them.
     """
-    size = np.ceil(requests.prompt_tokens * bytes_per_token).astype(np.int64)
+    size = np.ceil(num_bytes).astype(np.int64)
     found: Int64s = np.rint(exchange_ns(CollectiveKind.SEND_RECV, size, 2, machine)).astype(
         np.int64
     )
@@ -107,7 +121,7 @@ def pooled_run(
             tuple(requests.names[at] for at in going.tolist()),
             cached_tokens=requests.prompt_tokens[going],
         )
-        keeping = replace(engine, enable_prefix_caching=True)
+        keeping = replace(engine, enable_prefix_caching=True, is_handed_prompts=True)
         run = _on_copies(replies, keeping, times, copies=pools.decode, blocks=blocks)
         last[going], rank[going] = run.last_ns, run.rank + prompts.rank.max() + 1
         preempted[going] += run.preempted

@@ -14,7 +14,7 @@ from foretrace.serve.step_times import EngineStepTimes
 
 _ROOM = 2**20  # steps; memory is taken as they are written
 _DRAWS = 4096
-_NULL_BLOCKS = 1  # vLLM's block pool keeps its first block for what holds nothing
+NULL_BLOCKS = 1  # vLLM's block pool keeps its first block for what holds nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def _one_engine(
     requests: Requests, engine: Engine, times: EngineStepTimes, *, blocks: int
 ) -> tuple[Int64s, EngineSteps]:
     limits = np.zeros(_compiled.NUM_LIMITS, np.int64)
-    limits[_compiled.BLOCKS] = min(blocks, NO_LIMIT) - _NULL_BLOCKS
+    limits[_compiled.BLOCKS] = min(blocks, NO_LIMIT) - NULL_BLOCKS
     limits[_compiled.BLOCK_TOKENS] = engine.block_size
     limits[_compiled.MOST_SEQUENCES] = engine.max_num_seqs
     limits[_compiled.TOKEN_BUDGET] = engine.max_num_batched_tokens
@@ -121,7 +121,7 @@ def _one_engine(
     limits[_compiled.SEQUENCE_BLOCKS] = engine.sequence_blocks
     limits[_compiled.IS_STATIC] = engine.is_static
     cached = requests.cached_tokens
-    if cached is None or not engine.finds_blocks:
+    if cached is None or not (engine.finds_blocks or engine.is_handed_prompts):
         cached = np.zeros(len(requests), np.int64)
     held = (requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, cached)
     # A part of a workload is every n-th request: packed, it needs no machine code of its own.
@@ -173,11 +173,11 @@ def check_served(requests: Requests, engine: Engine, blocks: int) -> None:
             "out, or raise max_model_len"
         )
     need = -(-(total - 1) // engine.block_size) + engine.sequence_blocks
-    if need.max() > blocks - _NULL_BLOCKS:
+    if need.max() > blocks - NULL_BLOCKS:
         at = int(need.argmax())
         raise WorkloadError(
             f"request {requests.names[at]!r} of {requests.name} needs {int(need[at]):,} blocks of "
-            f"{engine.block_size} tokens, and the cache has {max(blocks - _NULL_BLOCKS, 0):,}: "
+            f"{engine.block_size:,} tokens, and the cache has {max(blocks - NULL_BLOCKS, 0):,}: "
             "take a GPU with more memory, more GPUs, or shorter requests"
         )
     if not engine.enable_chunked_prefill:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from foretrace.answer import Plain
 from foretrace.base import FORMAT_BY_NAME
-from foretrace.workload.models.account import cache_bytes_per_token
+from foretrace.workload.models.account import cache_bytes_per_token, state_bytes
 from foretrace.workload.models.parameters import parameters
 from foretrace.workload.models.parts import (
     EMBEDDING,
@@ -41,6 +41,7 @@ class ServingMemory(Plain):
     context: int
     cache: int  # left for what is kept of tokens
     bytes_per_token: float  # kept, of one token on this GPU
+    bytes_per_sequence: float = 0.0  # states, whatever its length
 
 
 def serving_memory(
@@ -77,7 +78,8 @@ def serving_memory(
     step = max_tokens * (4 * model.hidden + width / tensor) * 2
     sampling = max_sequences * model.vocabulary * _SAMPLING_BYTES
     shared = min(tensor, model.attention.num_kv_heads) if model.attention.latent is None else 1
-    per_token = cache_bytes_per_token(model, cache_format) / shared
+    per_token = cache_bytes_per_token(model, cache_format) / max(shared, 1)
+    states = state_bytes(model, cache_format) / tensor
     has_others = max(tensor, expert_ranks, pipeline) > 1
     context = _CONTEXT_BYTES + (_NCCL_BYTES if has_others else 0)
     ends = [kept[EMBEDDING] / tensor, kept[OUTPUT] / tensor]
@@ -94,9 +96,13 @@ def serving_memory(
         activations = int(max(step, sampling if is_last else 0))
         cache = int(capacity * utilisation) - int(held) - activations - context
         found.append(
-            ServingMemory(int(held), activations, context, max(cache, 0), per_token * share)
+            ServingMemory(
+                int(held), activations, context, max(cache, 0), per_token * share, states * share
+            )
         )
-    return min(found, key=lambda one: one.cache / max(one.bytes_per_token, 1.0))
+    return min(
+        found, key=lambda one: one.cache / max(one.bytes_per_token or one.bytes_per_sequence, 1.0)
+    )
 
 
 def weight_bytes_by_part(model: Transformer) -> defaultdict[str, float]:
