@@ -69,14 +69,14 @@ def mapped(workers: int, engine: SweepEngine = SweepEngine.PROCESSES) -> Iterato
     """
     if engine is SweepEngine.RAY:
         with _ray_workers(workers) as cluster:
-            yield lambda function, asked: _swept(cluster, function, asked)
+            yield lambda function, asked: swept(cluster, function, asked)
     elif workers <= 1:
         yield _here
     else:
         with TemporaryDirectory(prefix="foretrace-") as folder:
             processes = ProcessWorkers(workers, Path(folder))
             try:
-                yield lambda function, asked: _swept(processes, function, asked)
+                yield lambda function, asked: swept(processes, function, asked)
             finally:
                 processes.end()
 
@@ -85,7 +85,7 @@ def _here(function: Callable[[_Asked], _Found], asked: Iterable[_Asked], /) -> I
     return map(function, asked)
 
 
-def _swept(
+def swept(
     workers: Workers, function: Callable[[_Asked], _Found], asked: Iterable[_Asked]
 ) -> Iterator[_Found]:
     """What a function finds for each, in order, each once.
