@@ -70,7 +70,9 @@ def test_links_carry_one_prompt_after_the_other() -> None:
 def test_the_way_takes_longer_for_longer_prompts() -> None:
     requests = requests_of([0, 0], [1000, 4000], [2, 2])
 
-    short, long = sent_ns(requests.prompt_tokens * 131_072.0, load_machine("dgx-h100")).tolist()
+    prompt_bytes = requests.prompt_tokens.astype(np.float64) * 131_072
+
+    short, long = sent_ns(prompt_bytes, load_machine("dgx-h100")).tolist()
 
     assert 0 < short < long < 100_000_000
     assert long > 131_072 * 4000 / 450  # bytes a ns of one direction

@@ -181,8 +181,8 @@ def test_pools_hand_states_over_and_prompts_are_not_worked_on_again() -> None:
     requests = "constant:rate=1,prompt=1500,output=4,requests=8"
 
     together, apart = (
-        ft.serve(model, engine={}, gpu="h200", requests=requests, **more)
-        for more in ({}, {"pools": "1:1"})
+        ft.serve(model, engine={}, gpu="h200", requests=requests, pools=pools)
+        for pools in (None, "1:1")
     )
 
     assert apart.latency_ms.mean < 1.1 * together.latency_ms.mean
