@@ -255,7 +255,7 @@ class _Reader:
                 self.events.append(row_of(opened, begin, start - begin))
                 self.dropped["ends, joined to their begins"] += 1
             else:
-                self.dropped["ends without a begin"] += 1
+                self.dropped["ends without a begin that was read"] += 1
         num_open = sum(len(stack) for stack in stacks.values())
         if num_open:
             self.dropped["begins without an end"] += num_open

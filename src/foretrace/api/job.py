@@ -90,7 +90,8 @@ class Job:
         A file whose name says no more than its rank is named by its folder too.
         """
         first = self.metas[0].path.resolve()
-        if len(self.metas) == 1 and not _ONLY_RANK.fullmatch(first.name):
+        is_alone = len({meta.path for meta in self.metas}) == 1  # several ranks may be merged
+        if is_alone and not _ONLY_RANK.fullmatch(first.name):
             return first.name
         folder = first.parent
         return f"{folder.parent.name}/{folder.name}" if folder.name in PLAIN_NAMES else folder.name

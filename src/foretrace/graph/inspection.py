@@ -39,7 +39,7 @@ _SEVERAL = (
 class Inspection(Answer):
     """What files contain, in the order named."""
 
-    files: tuple[Contents, ...]
+    files: tuple[Contents, ...]  # one for each rank of a file into which several were merged
     links: Links  # of those with an execution trace beside them
 
     @property
@@ -51,7 +51,8 @@ class Inspection(Answer):
         text = f": {count_text(len(ranks), 'rank')}" if ranks else ""
         if ranks and len(sizes) == 1:
             text += f" of {sizes.pop()}"
-        return ", ".join((f"{count_text(len(self.files), 'file')}{text}", *devices[:3]))
+        num_files = len({one.path for one in self.files})  # several ranks may be merged into one
+        return ", ".join((f"{count_text(num_files, 'file')}{text}", *devices[:3]))
 
     @property
     def note(self) -> str:
@@ -157,7 +158,8 @@ class Inspection(Answer):
         """Each sentence once, with how many files it is about where that is not all."""
         count = Counter(sentence for one in self.files for sentence in sentences_of(one))
         for sentence, number in count.items():
-            of = f" ({count_text(number, 'file')} of {len(self.files)})"
+            what = "rank" if len({one.path for one in self.files}) < len(self.files) else "file"
+            of = f" ({count_text(number, what)} of {len(self.files)})"
             yield sentence + ("" if number == len(self.files) else of)
 
 

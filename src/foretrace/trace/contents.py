@@ -25,6 +25,7 @@ from foretrace.trace.chakra import (
 from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
 from foretrace.trace.discover import discover
 from foretrace.trace.ingest import read_files
+from foretrace.trace.merged import ranks_within
 from foretrace.trace.ranks import rank_in_name
 from foretrace.trace.runtime import RuntimeRole, is_communication, runtime_role
 from foretrace.trace.steps import StepMark, step_marks
@@ -89,7 +90,8 @@ def inspect(
     found = discover(paths, (*formats.PROFILES, *formats.GRAPHS))
     if found.format in formats.GRAPHS:
         return tuple(_contents_of_graph(formats.read_graph(path)) for path in found.paths)
-    traces = read_files(found.paths, cache_folder=cache_folder, workers=workers, progress=progress)
+    read = read_files(found.paths, cache_folder=cache_folder, workers=workers, progress=progress)
+    traces = [part for trace in read for part in ranks_within(trace)]
     ranks = {_rank(trace) for trace in traces} - {None}
     return tuple(
         contents_of(trace, num_ranks=len(ranks), how_to_record=found.format.how_to_record)

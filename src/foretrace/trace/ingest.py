@@ -34,6 +34,7 @@ from foretrace.trace.chakra import ChakraTrace
 from foretrace.trace.columns import ProcessGroup, Trace
 from foretrace.trace.discover import FoundFiles, discover
 from foretrace.trace.formats import read_graph, read_profile
+from foretrace.trace.merged import ranks_within
 from foretrace.trace.ranks import rank_in_head, rank_in_name, ranked
 from foretrace.trace.source import content_key, opened_source
 from foretrace.trace.steps import step_marks, with_step_mark, with_steps
@@ -100,9 +101,8 @@ def _profiles(
     progress: Progress | None = None,
 ) -> tuple[Trace, ...]:
     chosen = found.paths if ranks is None else _of_ranks(found.paths, ranks)
-    traces = ranked(
-        read_files(chosen, cache_folder=cache_folder, workers=workers, progress=progress)
-    )
+    read = read_files(chosen, cache_folder=cache_folder, workers=workers, progress=progress)
+    traces = ranked([part for trace in read for part in ranks_within(trace)])
     if ranks is not None:
         traces = _only_ranks(traces, ranks)
     if step_mark:

@@ -19,6 +19,7 @@ from foretrace.trace.columns import (
     Category,
     CollectiveColumns,
     FlowColumns,
+    LaneKind,
     Lanes,
     MemoryColumns,
     SyncColumns,
@@ -31,7 +32,7 @@ from foretrace.trace.scan import Scanned, scanned
 from foretrace.trace.source import OpenFile, opened_source
 
 UNPAIRED_BEGIN = "begins without an end"
-UNPAIRED_END = "ends without a begin"
+UNPAIRED_END = "ends without a begin that was read"
 PAIRED_END = "ends, joined to their begins"
 UNPAIRED_FLOW = "arrows from forward to backward without their other end"
 _COLLECTIVE_STRINGS = (1, 2, 3, 4, 5, 12, 13)  # columns of Scanned.collectives
@@ -91,7 +92,11 @@ def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
         (collectives, syncs),
     )
     return Trace(
-        meta=_with_dropped(meta, dropped),
+        meta=replace(
+            meta,
+            dropped=dict(sorted(dropped.items())),
+            device_names=_names_of_used(meta.device_names, lanes),
+        ),
         strings=strings,
         lanes=lanes,
         start_ns=start[order],
@@ -112,8 +117,13 @@ def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
     )
 
 
-def _with_dropped(meta: TraceMeta, dropped: dict[str, int]) -> TraceMeta:
-    return replace(meta, dropped=dict(sorted(dropped.items())))
+def _names_of_used(names: tuple[str, ...], lanes: Lanes) -> tuple[str, ...]:
+    """Of a host's unlike devices, those that anything ran on: a display's is not what was used."""
+    if len(set(names)) == 1:
+        return names
+    used = np.unique(lanes.device[lanes.kind == LaneKind.DEVICE])
+    named = tuple(names[one] for one in used.tolist() if 0 <= one < len(names))
+    return named or names
 
 
 def _paired_durations(scan: Scanned, dropped: dict[str, int]) -> Int64s:

@@ -19,6 +19,7 @@ from foretrace.trace.columns import (
     MemoryColumns,
     SyncColumns,
     Trace,
+    TraceMeta,
 )
 from foretrace.trace.marks import (
     STEP_MARK,
@@ -224,26 +225,47 @@ def with_steps(trace: Trace, steps: Collection[str | int]) -> Trace:
     ends = starts + np.array([mark.duration_ns for mark in marks], np.int64)
     is_kept = _kept_rows(trace, starts, ends)
     memory, flows = trace.memory, trace.flows
-    is_memory_kept = _is_inside(memory.at_ns, starts, ends)
-    is_flow_kept = _is_inside(flows.from_ns, starts, ends) & _is_inside(flows.to_ns, starts, ends)
-    num_left = (
-        int(np.count_nonzero(~is_kept))
-        + int(np.count_nonzero(~is_memory_kept))
-        + 2 * int(np.count_nonzero(~is_flow_kept))
+    kept = KeptRows(
+        is_kept,
+        _is_inside(memory.at_ns, starts, ends),
+        _is_inside(flows.from_ns, starts, ends) & _is_inside(flows.to_ns, starts, ends),
     )
     dropped = {**trace.meta.dropped}
-    if num_left:
-        dropped[OUTSIDE_STEPS] = dropped.get(OUTSIDE_STEPS, 0) + num_left
+    if kept.num_left:
+        dropped[OUTSIDE_STEPS] = dropped.get(OUTSIDE_STEPS, 0) + kept.num_left
     note = f"only {', '.join(mark.name for mark in marks)} of {len(step_marks(trace))} steps kept"
-    rows = np.flatnonzero(is_kept)
+    meta = replace(trace.meta, dropped=dropped, notes=(*trace.meta.notes, note))
+    return with_rows(trace, kept, meta)
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """What of a trace is kept."""
+
+    events: Bools  # bool[events]
+    memory: Bools  # bool[rows of memory]
+    flows: Bools  # bool[arrows]
+
+    @property
+    def num_left(self) -> int:
+        """Records of the file that are not kept; an arrow is two."""
+        events, memory, flows = (
+            int(np.count_nonzero(~rows)) for rows in (self.events, self.memory, self.flows)
+        )
+        return events + memory + 2 * flows
+
+
+def with_rows(trace: Trace, kept: KeptRows, meta: TraceMeta) -> Trace:
+    """A part of a trace, which `meta` describes; its lanes are all there still."""
+    rows = np.flatnonzero(kept.events)
     tables = ("meta", "strings", "lanes", "collectives", "syncs", "memory", "flows")
     return replace(
         trace,
-        meta=replace(trace.meta, dropped=dropped, notes=(*trace.meta.notes, note)),
-        collectives=_side_rows(trace.collectives, is_kept),
-        syncs=_side_rows(trace.syncs, is_kept),
-        memory=_table_rows(memory, is_memory_kept),
-        flows=_table_rows(flows, is_flow_kept),
+        meta=meta,
+        collectives=_side_rows(trace.collectives, kept.events),
+        syncs=_side_rows(trace.syncs, kept.events),
+        memory=_table_rows(trace.memory, kept.memory),
+        flows=_table_rows(trace.flows, kept.flows),
         **{
             field.name: getattr(trace, field.name)[rows]
             for field in fields(trace)

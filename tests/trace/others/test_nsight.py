@@ -105,6 +105,23 @@ def test_a_report_becomes_a_trace(tmp_path: Path) -> None:
     assert [int(one) for one in trace.syncs.wait_on_stream] == [7]
 
 
+def test_only_devices_that_were_used_are_named(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "report.sqlite")
+    with closing(sqlite3.connect(report)) as file:
+        others = ((1, "Intel(R) UHD Graphics"), (2, "NVIDIA RTX 5090"))
+        file.executemany("INSERT INTO TARGET_INFO_GPU VALUES (?, ?)", others)
+        file.commit()
+
+        assert read_nsight(report).meta.device_names == ("NVIDIA H100",)
+
+        file.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT, pid INT)")
+        numbered = ((2, 0, PROCESS >> 24 & 0xFFFFFF), (0, 0, 1))  # CUDA_VISIBLE_DEVICES=2
+        file.executemany("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?)", numbered)
+        file.commit()
+
+        assert read_nsight(report).meta.device_names == ("NVIDIA RTX 5090",)
+
+
 def test_it_replays_and_is_asked_as_any_other(tmp_path: Path) -> None:
     job = ft.load(write_report(tmp_path / "report.sqlite"), cache=tmp_path / "cache")
 

@@ -103,7 +103,7 @@ def read_nsight(path: Path) -> Trace:
         facts = RecordingFacts(
             rank=rank,
             world_size=world_size,
-            device_names=_devices(tables),
+            device_names=_devices(tables, process),
             dropped={what: count for what, count in unread.items() if count},
             notes=_notes(tables),
         )
@@ -142,12 +142,20 @@ def _pid(global_id: int | None) -> int:
     return 0 if global_id is None else global_id >> 24 & _NUMBER
 
 
-def _devices(tables: RecordedTables) -> tuple[str, ...]:
+def _devices(tables: RecordedTables, process: int) -> tuple[str, ...]:
+    """Names of the host's devices, by the number that the process gives them."""
     named = {
         number: name
         for number, name in tables.rows("TARGET_INFO_GPU", ("id", "name"), texts=("name",))
         if number is not None and name and 0 <= number < _MOST_DEVICES
     }
+    # CUDA_VISIBLE_DEVICES numbers anew, and a host's list has devices that are not NVIDIA's.
+    given = {
+        number: named[gpu]
+        for gpu, number, of in tables.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+        if of == process and gpu in named and number is not None and 0 <= number < _MOST_DEVICES
+    }
+    named = given or named
     return tuple(named.get(number, "") for number in range(max(named, default=-1) + 1))
 
 
