@@ -131,6 +131,21 @@ def test_calls_of_a_release_that_is_alone_with_its_sizes_are_a_kind_apart(tmp_pa
     assert [each.kind for each in read_tables(tmp_path)] == ["served older", "served"]
 
 
+def test_experts_of_unpacked_weights_stand_apart_by_how_quick_their_releases_are(
+    tmp_path: Path,
+) -> None:
+    one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "inter": 256, "tp": 2, "ep": 1}
+    told = {"dtype": "int4_wo", "distribution": "balanced", "framework": "vllm"}
+    releases = "0.14.0;0.19.0;0.24.0", "0.14.0;0.18.0;0.19.0", "0.14.0;0.19.0"
+    rows = [{**one, **told, "versions": each, "kernel": "a_marlin_moe"} for each in releases]
+    write(tmp_path, "moe", *rows)
+
+    found = read_tables(tmp_path)
+
+    assert [each.kind for each in found] == ["marlin", "marlin older", "marlin over releases"]
+    assert all(each.is_older for each in found)
+
+
 def test_exchanges_are_told_by_way_and_by_kernels(tmp_path: Path) -> None:
     one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "hosts": 2, "sms": 20}
     ways = ("dispatch", "normal"), ("combine", "normal"), ("dispatch", "ll")

@@ -43,6 +43,9 @@ SERVED_CONSTANTS = (
     Constant("uneven", "", "widths that 16 does not divide, of the products' time", 1e-3, 20, 0.1),
 )
 SERVED = "served"  # the kind of kernels of serving libraries other than CUTLASS's and DeepGEMM's
+# Those that unpack weights of 4 bits: they issue Ampere's instructions on every chip (Frantar et
+# al., "MARLIN", arXiv:2408.11743; vllm-project/vllm, csrc/moe/marlin_moe_wna16, mma.m16n8k16).
+MARLIN = "marlin"
 
 _TILES = np.array(
     [(rows, columns) for rows in (16, 32, 64, 128) for columns in (64, 128, 256)], np.float64

@@ -2,9 +2,10 @@
 
 Since Hopper a tensor core reaches its peak only by instructions that a whole group of warps issues
 together. Kernels built for Ampere (FlashAttention 2, libraries' kernels called `sm80` or
-`ampere`, encoders' heads that 16 does not divide) issue those of one warp, which reach 62.9% of
-the peak on average: Luo et al., "Dissecting the NVIDIA Hopper Architecture through
-Microbenchmarking and Multiple Level Analysis", arXiv:2501.12084, section 6.2, measured on an H800.
+`ampere`, encoders' heads that 16 does not divide, Marlin's unpacked weights) issue those of one
+warp, which reach 62.9% of the peak on average: Luo et al., "Dissecting the NVIDIA Hopper
+Architecture through Microbenchmarking and Multiple Level Analysis", arXiv:2501.12084, section 6.2,
+measured on an H800.
 
 A processor of a Blackwell does no more of them in a cycle, while its own instructions do twice as
 much: FlashAttention 2 reaches 308 to 381 TFLOP/s with heads of 64 on a B200 (Dao-AILab's
@@ -19,10 +20,11 @@ import re
 from dataclasses import replace
 
 from foretrace.cost.attention import PROFILED, UNEVEN
+from foretrace.cost.experts import MARLIN
 from foretrace.machine import Chip
 
 OLDER = "older"  # kind of products by kernels whose name says so
-_KINDS = (OLDER, PROFILED, UNEVEN)
+_KINDS = (OLDER, PROFILED, UNEVEN, MARLIN)
 _SHARE_OF_PEAK = 0.629
 _SIXTEEN_BIT_PER_CLOCK = 4_096  # operations of a Hopper's processor: NVIDIA's H100 whitepaper
 _HOPPER, _NEWER = "Hopper", "Blackwell"

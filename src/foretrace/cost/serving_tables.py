@@ -17,7 +17,7 @@ from foretrace.base import Int64s
 from foretrace.cost.attention import CUDNN, EVEN, FLASH, UNEVEN, AttentionShapes
 from foretrace.cost.decode import OPERATOR, Cutting, DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
-from foretrace.cost.experts import SERVED, ExpertShapes
+from foretrace.cost.experts import MARLIN, SERVED, ExpertShapes
 from foretrace.cost.measured import Measured, columns_of_sizes, integers, measured_parts
 from foretrace.cost.operand_formats import operand_formats
 from foretrace.cost.predicting import CALL
@@ -51,6 +51,9 @@ _OVER_RELEASES, _OLDER = " over releases", " older"
 # as calls of 16,384.
 _LONE = "0.5.6.post2"
 _OF_THREE = 3
+# Releases of vLLM whose calls of Marlin's experts take 1.5 to 5 times as long as those of the
+# releases before and after, and as SGLang's; between as many of both a median is a mean.
+_SLOW_MARLIN = ("0.18.0", "0.19.0")
 # How tokens fall on ranks is what a table says where ranks are few. Beyond, one release took as
 # long as three to four times the rows that an even load leaves on a rank, the next as long as these
 # rows; and serving libraries' tables hold all tokens on every rank. Such rows are left out: what
@@ -200,7 +203,10 @@ def expert_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     release = _release(frame.filter(is_grouped), is_grouped)
     age = pl.when(_is_lone(frame)).then(pl.lit(_OLDER)).otherwise(release)
     blockwise = pl.when(pl.col("dtype").str.ends_with("_block")).then(pl.lit(" blockwise"))
-    library = pl.when(is_grouped).then(pl.lit(GROUPED)).otherwise(pl.lit(SERVED))
+    is_marlin = pl.col("kernel").str.contains(MARLIN)
+    own = pl.when(is_marlin).then(pl.lit(MARLIN)).otherwise(pl.lit(SERVED))
+    library = pl.when(is_grouped).then(pl.lit(GROUPED)).otherwise(own)
+    age = pl.when(is_marlin).then(_speed_of_marlin(frame)).otherwise(age)
     skew = pl.col("distribution").str.extract(r"([\d.]+)$").cast(pl.Float64).fill_null(0)
     frame = frame.filter(pl.col("ep") <= most).with_columns(
         kept=pl.col("dtype").str.strip_suffix("_block"),
@@ -228,6 +234,22 @@ def _is_lone(frame: pl.DataFrame) -> pl.Expr:
 
     named = pl.col("versions") == _LONE if "versions" in frame.columns else pl.lit(value=False)
     return named.fill_null(value=False)
+
+
+def _speed_of_marlin(frame: pl.DataFrame) -> pl.Expr:
+    """What a kind's name ends with: nothing where most releases of a median are quick ones."""
+    import polars as pl  # on demand, as above
+
+    named = pl.col("versions") if "versions" in frame.columns else pl.lit("")
+    is_slow = named.fill_null("").str.split(";").list.eval(pl.element().is_in(_SLOW_MARLIN))
+    share = is_slow.list.mean()
+    return (
+        pl.when(share < 1 / 2)
+        .then(pl.lit(""))
+        .when(share > 1 / 2)
+        .then(pl.lit(_OLDER))
+        .otherwise(pl.lit(_OVER_RELEASES))
+    )
 
 
 def _release(rows: pl.DataFrame, is_told: pl.Expr, *, one_of: int = 1) -> pl.Expr:

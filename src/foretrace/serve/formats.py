@@ -36,7 +36,8 @@ _CACHES = {
     "fp8_e5m2": "fp8",
     "fp8_inc": "fp8",
 }
-_GROUPED, _SERVED, _LIBRARY, _BLOCKWISE = "grouped", "served", "library", "blockwise"
+_GROUPED, _SERVED, _MARLIN = "grouped", "served", "marlin"
+_LIBRARY, _BLOCKWISE = "library", "blockwise"
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,9 @@ class ServedFormats:
         """
         plain = _LIBRARY
         if family == "experts":
-            # Triton's and Marlin's fused experts take integers; CUTLASS's and DeepGEMM's the rest.
-            plain = _SERVED if self.products in (SIXTEEN, "int4_wo", "int8_wo") else _GROUPED
+            # Triton's experts take 16 bits, Marlin's integers; CUTLASS's and DeepGEMM's the rest.
+            unpacked = dict.fromkeys(("int4_wo", "int8_wo"), _MARLIN)
+            plain = {SIXTEEN: _SERVED, **unpacked}.get(self.products, _GROUPED)
             return f"{_GROUPED} {_BLOCKWISE}" if self.by_block else plain
         # What has fewer than 8 bits is scaled by blocks whatever a checkpoint says.
         operands = FORMAT_BY_NAME[operand_formats(self.products)[0]]
