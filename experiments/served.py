@@ -5,7 +5,8 @@
     python experiments/served.py blind      # the first ones, made before, against it
 
 A row has the model, the GPU, vLLM's keywords for what the engine was told, and lengths as a law.
-Engines other than vLLM have its keywords for their own defaults. All requests come at once.
+Engines other than vLLM have its keywords for their own defaults. All requests come at once. `later`
+says what was found out about a row after its first prediction.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ def predicted(row: Row) -> tuple[float, float, float, float] | None:
     try:
         found = ft.serve(row["model"], engine=engine, gpu=row["gpu"], requests=row["requests"])
     except ModelError as err:
-        print(f"{row['id']}: {err}", file=sys.stderr)
+        sys.stderr.write(f"{row['id']}: {err}\n")
         return None
     rates, each = found.rates, found.tpot_ms
     ends = rates.low, rates.high
     return rates.output_tokens_per_s, *ends, float("nan") if each is None else each.mean
 
 
-def _group(row: Row) -> tuple[str, str, str]:
+def _group(row: Row) -> tuple[str, ...]:
     has_experts = any(name in row["model"] for name in ("gpt-oss", "glm", "a22b", "deepseek"))
     kind = "experts" if has_experts else "dense"
     return row["software"], row["gpu"], kind
@@ -55,20 +56,22 @@ def _group(row: Row) -> tuple[str, str, str]:
 def _lines(rows: Iterable[Row], numbers: dict[str, tuple[float, ...]]) -> Iterable[str]:
     groups: defaultdict[tuple[str, ...], list[tuple[float, bool, float]]] = defaultdict(list)
     for row in rows:
-        if row["id"] not in numbers or not row["tokens_per_s"]:
+        if row["id"] not in numbers:
             continue
         rate, low, high, each = numbers[row["id"]]
         truth = float(row["tokens_per_s"])
         tpot = each / float(row["tpot_ms"]) - 1 if row["tpot_ms"] else float("nan")
-        found = rate / truth - 1, low <= truth <= high, tpot
         for group in (_group(row), (row["software"],), ("all",)):
-            groups[group].append(found)
+            groups[group].append((rate / truth - 1, low <= truth <= high, tpot))
     for group in sorted(groups):
-        off, inside, tpot = map(np.array, zip(*groups[group], strict=True))
-        each = f"{np.nanmedian(tpot):+7.1%}" if np.isfinite(tpot).any() else ""
+        found = groups[group]
+        off, beside = np.array([one for one, _, _ in found]), [one for _, _, one in found]
+        inside = sum(is_inside for _, is_inside, _ in found)
+        timed = np.array(beside)[~np.isnan(beside)]
+        told = f"{np.median(timed):+7.1%}" if len(timed) else ""
         yield (
             f"{', '.join(group):44} {len(off):4}  median {np.median(off):+7.1%}  "
-            f"mean error {np.abs(off).mean():6.1%}  inside {inside.sum():3}  TPOT {each}"
+            f"mean error {np.abs(off).mean():6.1%}  inside {inside:3}  TPOT {told}"
         )
 
 
@@ -80,7 +83,7 @@ def main(what: str) -> None:
         if what == "blind":
             if row[FIRST[0]]:
                 numbers[row["id"]] = tuple(float(row[name]) for name in FIRST)
-        elif what == "compare" or not row[FIRST[0]]:
+        elif (what == "compare" and not row["later"].startswith("left out")) or not row[FIRST[0]]:
             found = predicted(row)
             if found is not None:
                 numbers[row["id"]] = found
@@ -93,7 +96,7 @@ def main(what: str) -> None:
             writer.writerows(rows)
         return
     for line in _lines(rows, numbers):
-        print(line)
+        sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import foretrace as ft
 from foretrace.base import WorkloadError
+from foretrace.machine import load_chip
 from foretrace.serve import Serving
+from foretrace.serve.attention_grids import unpacked_ns
 
 DATA = Path(os.environ.get("FORETRACE_DATA", "../shared/data")) / "serving"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="public deployments are not here")
@@ -121,3 +124,18 @@ def test_what_nothing_costs_is_a_sentence() -> None:
             gpu="h100-sxm",
             substitutes=["strassen:1"],
         )
+
+
+@pytest.mark.parametrize(
+    ("chip", "rows", "published"),
+    [("a100-sxm-80gb", 32, 110.8), ("a100-sxm-80gb", 4096, 141.1), ("t4", 4096, 58.6)],
+)
+def test_marlin_unpacks_every_weight_again_for_64_rows(
+    chip: str, rows: int, published: float
+) -> None:
+    weights = 8192 * 8192
+
+    taken_ns = unpacked_ns(load_chip(chip), np.array([rows]), weights)[0]
+
+    assert 2 * weights * rows / taken_ns / 1e3 == pytest.approx(published, rel=0.02)
+    assert unpacked_ns(load_chip("h100-sxm"), np.array([rows]), weights) == 0

@@ -61,6 +61,12 @@ _EMPTY_CYCLES = 650.0
 # one sequence (QwenLM/Qwen2.5 010c37c, docs/source/benchmark/speed_benchmark.rst). Of 7 to 72
 # billion there it leaves 6 % in the mean, and 16 % without.
 _UNPACKING_NS = 8_000.0
+# Marlin takes 64 rows at most at once and unpacks every weight again for the next ones: cycles of a
+# processor for a weight, and for each row with it. With 32 and 64 rows 110.8 and 139.7 TFLOP/s on
+# an A100, no more with up to 4,000 (vllm-project/vllm#2497, bench.py). The same cycles say 58.4 on
+# a T4, where 4,096 rows had 58.6 (vllm-project/vllm#29901).
+_UNPACKED_ROWS = 64
+_UNPACKING_CYCLES, _UNPACKED_ROW_CYCLES = 0.0364, 0.00161
 
 
 def attention_grids(
@@ -319,7 +325,27 @@ def served_product_ns(
         if formats.unpacks:
             values["launch_ns"] += _UNPACKING_NS
         shapes = shapes_of("gemm", sizes, formats.products)
-        found = found + share * model_ns("gemm", shapes, chip, values=values)
+        taken = model_ns("gemm", shapes, chip, values=values)
+        if formats.unpacks:
+            taken = np.maximum(taken, unpacked_ns(chip, tokens, size[0] * size[1]))
+        found = found + share * taken
+    return found
+
+
+def unpacked_ns(chip: Chip, rows: Int64s, weights: int) -> Float64s:
+    """What Marlin takes at least for products with so many weights, float64[products], in ns.
+
+    On Hopper engines call Machete, whose tiles are as large as others'.
+
+    Args:
+        chip: that it runs on.
+        rows: int64[products], that each weight is multiplied with.
+        weights: of one product.
+    """
+    if chip.vendor != "NVIDIA" or chip.architecture == "Hopper":
+        return np.zeros(len(rows))
+    cycles = _UNPACKING_CYCLES * -(-rows // _UNPACKED_ROWS) + _UNPACKED_ROW_CYCLES * rows
+    found: Float64s = cycles * weights / ((chip.num_processors or 1) * (chip.cycles_per_ns or 1.0))
     return found
 
 
