@@ -44,7 +44,7 @@ def predicted(row: Row) -> tuple[float, float, float, float] | None:
         return None
     rates, each = found.rates, found.tpot_ms
     ends = rates.low, rates.high
-    return rates.output_tokens_per_s, *ends, float("nan") if each is None else each.mean
+    return rates.output_tokens_per_s, *ends, each.mean
 
 
 def _group(row: Row) -> tuple[str, ...]:
