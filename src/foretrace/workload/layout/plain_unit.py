@@ -2,7 +2,8 @@
 
 Between its ends a unit is one run of operators, cut where parameters are gathered or held up and
 where gradients are reduced. So only its first and its last part are looked into, once for each
-part; what `coarsened` finds in all kernels of the unit (`template`) follows.
+part; what `coarsened` finds in all kernels of the unit (`template`) follows. What waits for what
+is the same in units of many plans, whatever their exchanges carry: it is found once for all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FIRST, _LAST = 1, 2  # of a unit's parts
 class _Outline:
     """A part at one or both ends of a unit: rows of its own, others' places counted from them."""
 
-    rows: tuple[tuple[int, int, int], ...]  # stream, exchange, operators up to a segment's end
+    rows: tuple[tuple[int, int], ...]  # stream, operators of the part behind a segment
     edges: tuple[tuple[int, int], ...]
     entries: tuple[int, ...]
     exits: tuple[int, ...]
@@ -44,18 +45,74 @@ class _Part:
     is_merged: bool  # nothing outside holds its exchanges up, but for those it begins or ends with
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Parts of a chunk in one pass."""
+
+    outlines: tuple[bool | _Outline, ...]  # by part; of those between the ends, whether they work
+    alike: int  # the same for those with the same outlines
+    sent: tuple[tuple[int, ...], ...]  # by part, exchanges of its rows
+    numbers: tuple[int, ...]  # of parts that work, in the table of parts
+    until: Int64s  # int64[parts], operators up to the end of each
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A block on a stream of its own."""
+
+    template: Template
+    alike: int  # the same for those that wait for the same
+    sent: tuple[int, ...]  # exchanges
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A unit, whatever its exchanges carry and its operators are."""
+
+    program: PieceProgram  # without exchanges and operators
+    sent: Int64s  # int64[exchanges], their items
+    part: Int64s  # int64[segments], where each ends
+    behind: Int64s  # int64[segments], operators of that part that follow
+
+
+class KnownShapes:
+    """Shapes of units of any plans of a model."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self.shapes: dict[object, _Shape] = {}
+        self._alike: dict[object, int] = {}
+        self._sides: dict[int, _Side] = {}  # by the identity of templates, which are kept
+
+    def number(self, of: object) -> int:
+        """The same for what is equal."""
+        return self._alike.setdefault(of, len(self._alike))
+
+    def side(self, template: Template) -> _Side:
+        """A block on a stream of its own."""
+        found = self._sides.get(id(template))
+        if found is None:
+            streams, sent = zip(*template.exchanges, strict=True)
+            shape = streams, tuple(template.edges), template.entries[0], template.exits[0]
+            found = self._sides[id(template)] = _Side(template, self.number(shape), sent)
+        return found
+
+
 class PlainUnits:
     """Makes programs of units of plans that share their blocks."""
 
-    def __init__(self, times: PartTimes) -> None:
+    def __init__(self, times: PartTimes, known: KnownShapes | None = None) -> None:
         """Look into no part yet.
 
         Args:
             times: of the parts.
+            known: of other plans of the model.
         """
         self._times = times
+        self._known = KnownShapes() if known is None else known
         self._parts: dict[tuple[int, Pass], _Part] = {}  # of parts by their identity
-        self._outlines: dict[tuple[int, int], _Outline | None] = {}
+        self._outlines: dict[tuple[int, int], tuple[_Outline, tuple[int, ...]] | None] = {}
+        self._runs: dict[object, _Run | None] = {}
 
     def part(self, part: Passes, kind: Pass, templates: UnitTemplates) -> _Part:
         """A part in one pass."""
@@ -71,8 +128,11 @@ class PlainUnits:
             )
         return found
 
-    def outline(self, part: _Part, ends: int) -> _Outline | None:
-        """A part at these ends of a unit; `None` where it has to be seen beside others."""
+    def outline(self, part: _Part, ends: int) -> tuple[_Outline, tuple[int, ...]] | None:
+        """A part at these ends of a unit, and exchanges of its rows.
+
+        `None` where it has to be seen beside others.
+        """
         key = part.number, ends
         if key not in self._outlines:
             self._outlines[key] = _outline(part.template, ends)
@@ -102,28 +162,73 @@ class PlainUnits:
             held_by: by part, items of what gathers the chunk.
             ahead: parts that may be gathered before one is free.
         """
-        turn = 1 if kind is Pass.FORWARD else -1
-        parts = [self.part(part, kind, templates) for part in chunk.parts[::turn]]
+        run = self._run(chunk, kind, templates)
+        if run is None:
+            return None
+        side, block = self._known.side, templates.block
+        told: list[object] = []  # all that a shape follows from
+        sent: list[int] = []
+        for place, own in enumerate(run.sent):
+            for other, blocks in gathers.get(place, ()):
+                for one in map(side, map(block, blocks)):
+                    told.append((place, other, one.alike))
+                    sent += one.sent
+            sent += own
+            for one in map(side, map(block, reductions.get(place, ()))):
+                told.append((place, one.alike))
+                sent += one.sent
+        is_held_up = not templates.plan.overlap.gradients
+        key = run.alike, *told, tuple(held), tuple(held_by), ahead, is_held_up
+        shape = self._known.shapes.get(key)
+        if shape is None:
+            line = _Line(run, held_by, is_held_up=is_held_up)
+            for place, working in enumerate(run.outlines):
+                for other, blocks in gathers.get(place, ()):
+                    line.gather(other, [block(one) for one in blocks])
+                if working:
+                    line.work(place, working, is_cut=place in held)
+                for one in reductions.get(place, ()):
+                    line.reduce(block(one))
+            shape = self._known.shapes[key] = line.shape(ahead)
+        items, own_program = shape.program.items.copy(), shape.program
+        items[shape.sent, 1] = sent
+        stretch = self._times.joined(run.numbers, run.until[shape.part] - shape.behind - 1)
+        waits, exits = own_program.waits, own_program.exits
+        return PieceProgram(items, waits, exits, own_program.loose, own_program.uses, stretch)
+
+    def _run(self, chunk: Chunk, kind: Pass, templates: UnitTemplates) -> _Run | None:
+        key = chunk.key, kind
+        if key not in self._runs:
+            turn = 1 if kind is Pass.FORWARD else -1
+            parts = [self.part(part, kind, templates) for part in chunk.parts[::turn]]
+            self._runs[key] = self._run_of(parts)
+        return self._runs[key]
+
+    def _run_of(self, parts: Sequence[_Part]) -> _Run | None:
         own = [place for place, part in enumerate(parts) if part.size]
         if not own or not all(parts[place].num_operators for place in own):
             return None
-        line = _Line(templates, held_by)
-        cuts = set(held)
-        for place, part in enumerate(parts):
-            for other, blocks in gathers.get(place, ()):
-                line.gather(other, blocks)
-            if part.size:
-                ends = _FIRST * (place == own[0]) + _LAST * (place == own[-1])
-                outline = self.outline(part, ends) if ends else None
-                if outline is None and (ends or not part.is_merged):
-                    return None
-                line.work(place, part, outline, is_cut=place in cuts)
-            for block in reductions.get(place, ()):
-                line.reduce(block)
-        return line.program(self._times, tuple(parts[place].number for place in own), ahead)
+        outlines: list[bool | _Outline] = [part.size > 0 for part in parts]
+        sent: list[tuple[int, ...]] = [()] * len(parts)
+        for place in own[1:-1]:
+            if not parts[place].is_merged:
+                return None
+        for place in {own[0], own[-1]}:
+            ends = _FIRST * (place == own[0]) + _LAST * (place == own[-1])
+            found = self.outline(parts[place], ends)
+            if found is None:
+                return None
+            outlines[place], sent[place] = found
+        return _Run(
+            outlines=tuple(outlines),
+            alike=self._known.number(tuple(outlines)),
+            sent=tuple(sent),
+            numbers=tuple(parts[place].number for place in own),
+            until=np.cumsum([part.num_operators for part in parts]),
+        )
 
 
-def _outline(template: Template, ends: int) -> _Outline | None:
+def _outline(template: Template, ends: int) -> tuple[_Outline, tuple[int, ...]] | None:
     operators = template.operators
     is_both = set(template.entries[0]) & set(template.exits[0]) - {*operators.tolist()}
     if is_both and ends != _FIRST | _LAST:
@@ -133,27 +238,27 @@ def _outline(template: Template, ends: int) -> _Outline | None:
     found = outlined(replace(template, entries=entries, exits=exits))
     if not ends & _FIRST and found.stream[0] != COMPUTE:
         return None
-    until = np.full(len(found.rows), NOTHING, np.int64)
-    until[found.segments] = found.last_operators
+    behind = np.zeros(len(found.rows), np.int64)
+    behind[found.segments] = len(operators) - 1 - found.last_operators
     exchange = template.columns["exchange"][found.rows]
-    columns = found.stream.tolist(), exchange.tolist(), (until + 1).tolist()
-    return _Outline(
-        rows=tuple(zip(*columns, strict=True)),
+    outline = _Outline(
+        rows=tuple(zip(found.stream.tolist(), behind.tolist(), strict=True)),
         edges=found.edges,
         entries=found.entries[0],
         exits=found.exits[0],
     )
+    return outline, tuple(exchange[found.stream != COMPUTE].tolist())
 
 
 class _Line:
     """Collects what a unit has to do, in the order of its launches."""
 
-    def __init__(self, templates: UnitTemplates, held_by: Sequence[Sequence[int]]) -> None:
-        self._templates, self._plan = templates, templates.plan
-        self._rows: list[tuple[int, int]] = []  # stream, exchange
+    def __init__(self, run: _Run, held_by: Sequence[Sequence[int]], *, is_held_up: bool) -> None:
+        self._first = next(place for place, one in enumerate(run.outlines) if one)
+        self._is_held_up = is_held_up  # by reductions
+        self._streams: list[int] = []
         self._waits: set[tuple[int, int, int, int]] = set()
-        self._until: list[int] = []  # operators of all segments
-        self._num_operators = 0
+        self._until: list[tuple[int, int]] = []  # of segments: a part, operators of it that follow
         self._segment = NOTHING  # row that goes on
         self._first_segment = self._last_segment = NOTHING
         self._gathers: dict[int, list[int]] = {}
@@ -162,38 +267,39 @@ class _Line:
         self._held_by = held_by
         self._exits: tuple[int, ...] = ()
 
-    def gather(self, place: int, blocks: Sequence[Block]) -> None:
+    def gather(self, place: int, templates: Sequence[Template]) -> None:
         """Gather a part's parameters."""
-        for block in blocks:
-            self._gathers.setdefault(place, []).append(self._side(self._templates.block(block)))
+        for template in templates:
+            self._gathers.setdefault(place, []).append(self._side(template))
 
-    def work(self, place: int, part: _Part, outline: _Outline | None, *, is_cut: bool) -> None:
-        """A part's own work; `outline` where it is at an end of the unit."""
+    def work(self, place: int, outline: _Outline | bool, *, is_cut: bool) -> None:
+        """A part's own work; its outline where it is at an end of the unit."""
         gathers = self._gathers.get(place, ())
         waits = (*gathers, *self._held)
         self._held = []
         if is_cut or waits:
             self._segment = NOTHING
-        first = self._run_on(part.num_operators) if outline is None else self._outlined(outline)
-        self._num_operators += part.num_operators
+        if isinstance(outline, _Outline):
+            first = self._outlined(place, outline)
+        else:
+            first = self._run_on(place)
         self._waits.update((first, Wait.INSIDE, one, 0) for one in waits)
         if place < len(self._held_by):
             self._waits.update((first, Wait.GATHERED, one, 0) for one in self._held_by[place])
         if gathers:
             self._uses.append((tuple(gathers), self._last_segment))
 
-    def reduce(self, block: Block) -> None:
+    def reduce(self, template: Template) -> None:
         """Reduce gradients that the last operator made ready."""
-        template = self._templates.block(block)
         begin = self._side(template)
         entries = template.entries[0]
         if self._last_segment >= 0 and entries:
             self._waits.update((begin + e, Wait.INSIDE, self._last_segment, 0) for e in entries)
             self._segment = NOTHING
-        if not self._plan.overlap.gradients:
+        if self._is_held_up:
             self._held.extend(begin + one for one in template.exits[0])
 
-    def program(self, times: PartTimes, numbers: tuple[int, ...], ahead: int) -> PieceProgram:
+    def shape(self, ahead: int) -> _Shape:
         """All of it."""
         self._waits.add((self._first_segment, Wait.HELD, 0, 0))
         uses = sorted(self._uses)
@@ -203,55 +309,58 @@ class _Line:
             else:
                 free = uses[at - ahead][1]
                 self._waits.update((one, Wait.INSIDE, free, 0) for one in gathers if free < one)
-        stretch = times.joined(numbers, np.array(self._until, np.int64) - 1)
+        items = np.full((len(self._streams), 2), NOTHING, np.int64)
+        items[:, 0] = self._streams
         rows = Rows(
-            items=np.array(self._rows, np.int64).reshape(-1, 2),
+            items=items,
             waits=self._waits,
             exits=(self._exits,),
             loose=tuple(self._held),
             uses=tuple(one for _, one in uses),
         )
-        return program_of(rows, stretch)
+        part, behind = np.array(self._until, np.int64).T
+        sent = np.flatnonzero(items[:, 0] != COMPUTE)
+        return _Shape(program_of(rows, None), sent, part, behind)
 
     def _side(self, template: Template) -> int:
         """What a stream of its own does; its first row."""
-        begin = len(self._rows)
-        self._rows.extend(template.exchanges)
+        begin = len(self._streams)
+        self._streams.extend(stream for stream, _ in template.exchanges)
         for source, target in template.edges:
             self._waits.add((begin + target, Wait.INSIDE, begin + source, 0))
         return begin
 
-    def _run_on(self, num_operators: int) -> int:
+    def _run_on(self, place: int) -> int:
         """Operators that nothing cuts; the row of their segment."""
         if self._segment == NOTHING:
             self._new_segment()
-        self._until[-1] = self._num_operators + num_operators
+        self._until[-1] = place, 0
         return self._segment
 
     def _new_segment(self) -> None:
-        self._segment = self._last_segment = len(self._rows)
+        self._segment = self._last_segment = len(self._streams)
         if self._first_segment == NOTHING:
             self._first_segment = self._segment
-        self._rows.append((COMPUTE, NOTHING))
-        self._until.append(0)
+        self._streams.append(COMPUTE)
+        self._until.append((NOTHING, 0))
 
-    def _outlined(self, outline: _Outline) -> int:
+    def _outlined(self, at: int, outline: _Outline) -> int:
         """Rows of a part at an end of the unit; the row of its first operator."""
         place: list[int] = []
         first = NOTHING
-        for stream, exchange, until in outline.rows:
+        for stream, behind in outline.rows:
             if stream != COMPUTE:
-                place.append(len(self._rows))
-                self._rows.append((stream, exchange))
+                place.append(len(self._streams))
+                self._streams.append(stream)
                 continue
             if first != NOTHING or self._segment == NOTHING:
                 self._new_segment()
-            self._until[-1] = self._num_operators + until
+            self._until[-1] = at, behind
             place.append(self._segment)
             first = self._segment if first == NOTHING else first
         for source, target in outline.edges:
             self._waits.add((place[target], Wait.INSIDE, place[source], 0))
-        if not self._num_operators:
+        if at == self._first:
             entries = (place[entry] for entry in outline.entries)
             self._waits.update((entry, Wait.RESULT, 0, 0) for entry in entries)
         self._exits = tuple(dict.fromkeys(place[one] for one in outline.exits))

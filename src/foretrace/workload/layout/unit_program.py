@@ -30,7 +30,7 @@ from foretrace.workload.layout.piece_program import (
     unit_program,
 )
 from foretrace.workload.layout.placed_exchanges import PlacedExchanges
-from foretrace.workload.layout.plain_unit import PlainUnits
+from foretrace.workload.layout.plain_unit import KnownShapes, PlainUnits
 from foretrace.workload.layout.sharded import Gathered, GatheredChunks
 from foretrace.workload.layout.stage_units import Transfers
 from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
@@ -63,6 +63,7 @@ class _Work:
     blocks: ModelBlocks
     times: PartTimes
     templates: KnownTemplates
+    shapes: KnownShapes
     # By layers and routes: chunks, and a number for the content of each.
     chunks: dict[object, tuple[tuple[Chunk, ...], Int64s]] = field(default_factory=dict)
     contents: dict[object, int] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class _Work:
     @cached_property
     def plain(self) -> PlainUnits:
         """What makes programs of its units."""
-        return PlainUnits(self.times)
+        return PlainUnits(self.times, self.shapes)
 
     def transfer(self, tables: Tables) -> int:
         """Number of what stages send each other."""
@@ -148,7 +149,7 @@ class UnitPrograms:
             schedules: of plans, made once.
         """
         self._model, self.timing, self._schedules = model, timing, schedules
-        self.tables, self.outlines = Tables(), KnownOutlines()
+        self.tables, self.outlines, self._shapes = Tables(), KnownOutlines(), KnownShapes()
         self._templates, self.gathered = KnownTemplates(), dict[object, Gathered]()
         self._kernels = KernelTimes(timing, self.tables)
         self._works: dict[Plan, _Work] = {}
@@ -174,7 +175,7 @@ class UnitPrograms:
         if key not in self._works:
             blocks = blocks_of_model(self._model, key)
             own = self._templates.of_other_blocks()
-            self._works[key] = _Work(blocks, PartTimes(key, self._kernels), own)
+            self._works[key] = _Work(blocks, PartTimes(key, self._kernels), own, self._shapes)
         return self._works[key]
 
     def scheduled(self, plan: Plan) -> _Scheduled:
