@@ -17,7 +17,7 @@ from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.layout.part_times import PartTimes
 from foretrace.workload.layout.piece_program import PieceProgram, Rows, Wait, program_of
 from foretrace.workload.layout.tables import COMPUTE, NOTHING
-from foretrace.workload.layout.template import IS_INSIDE, Template, outlined
+from foretrace.workload.layout.template import IS_INSIDE, KnownOutlines, Template
 from foretrace.workload.layout.units import Chunk, UnitTemplates
 from foretrace.workload.schedule.schedule import Pass
 
@@ -80,6 +80,7 @@ class KnownShapes:
 
     def __init__(self) -> None:
         """Know none yet."""
+        self.outlines = KnownOutlines()
         self.shapes: dict[object, _Shape] = {}
         self._alike: dict[object, int] = {}
         self._sides: dict[int, _Side] = {}  # by the identity of templates, which are kept
@@ -135,7 +136,7 @@ class PlainUnits:
         """
         key = part.number, ends
         if key not in self._outlines:
-            self._outlines[key] = _outline(part.template, ends)
+            self._outlines[key] = _outline(part.template, ends, self._known.outlines)
         return self._outlines[key]
 
     def program(
@@ -228,14 +229,16 @@ class PlainUnits:
         )
 
 
-def _outline(template: Template, ends: int) -> tuple[_Outline, tuple[int, ...]] | None:
+def _outline(
+    template: Template, ends: int, known: KnownOutlines
+) -> tuple[_Outline, tuple[int, ...]] | None:
     operators = template.operators
     is_both = set(template.entries[0]) & set(template.exits[0]) - {*operators.tolist()}
     if is_both and ends != _FIRST | _LAST:
         return None
     entries = template.entries if ends & _FIRST else ((int(operators[0]),),)
     exits = template.exits if ends & _LAST else ((int(operators[-1]),),)
-    found = outlined(replace(template, entries=entries, exits=exits))
+    found = known.of(replace(template, entries=entries, exits=exits))
     if not ends & _FIRST and found.stream[0] != COMPUTE:
         return None
     behind = np.zeros(len(found.rows), np.int64)

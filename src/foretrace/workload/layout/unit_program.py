@@ -34,7 +34,7 @@ from foretrace.workload.layout.plain_unit import KnownShapes, PlainUnits
 from foretrace.workload.layout.sharded import Gathered, GatheredChunks
 from foretrace.workload.layout.stage_units import Transfers
 from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
-from foretrace.workload.layout.template import KnownOutlines, Template
+from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.unit_columns import ScheduleColumns, reducing_units
 from foretrace.workload.layout.units import (
     Chunk,
@@ -94,6 +94,31 @@ class _Work:
         return self.chunks[key]
 
 
+class _Setting:
+    """What units are made of in plans that differ in how long their pipelines are and how full."""
+
+    def __init__(self, plan: Plan, work: _Work, steps: UnitPrograms) -> None:
+        """Make nothing yet; the plan is one of them."""
+        self._plan, self._work, self._steps = plan, work, steps
+        self.programs: dict[object, list[PieceProgram]] = {}
+
+    @cached_property
+    def templates(self) -> UnitTemplates:
+        """Of units."""
+        known = self._work.templates
+        return UnitTemplates(self._plan, self._steps.tables, is_coarse=True, known=known)
+
+    @cached_property
+    def gathered(self) -> GatheredChunks:
+        """What gathers chunks."""
+        return GatheredChunks(self.templates, self._steps.gathered)
+
+    @cached_property
+    def closings(self) -> Closings:
+        """What is behind all units."""
+        return Closings(self.templates, self._work.blocks)
+
+
 class _Scheduled:
     """A schedule's units as the compiled loop reads them: in an order in which they can run."""
 
@@ -149,12 +174,12 @@ class UnitPrograms:
             schedules: of plans, made once.
         """
         self._model, self.timing, self._schedules = model, timing, schedules
-        self.tables, self.outlines, self._shapes = Tables(), KnownOutlines(), KnownShapes()
+        self.tables, self._shapes = Tables(), KnownShapes()
         self._templates, self.gathered = KnownTemplates(), dict[object, Gathered]()
         self._kernels = KernelTimes(timing, self.tables)
         self._works: dict[Plan, _Work] = {}
         self._scheduled: dict[int, _Scheduled] = {}
-        self._settings: dict[Plan, dict[object, list[PieceProgram]]] = {}
+        self._settings: dict[Plan, _Setting] = {}
         self._places: dict[object, PlacedExchanges] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -188,8 +213,8 @@ class UnitPrograms:
             found = self._scheduled[id(schedule)] = _Scheduled(schedule)
         return found
 
-    def programs(self, plan: Plan) -> dict[object, list[PieceProgram]]:
-        """Those of plans whose units are made of the same."""
+    def setting(self, plan: Plan) -> _Setting:
+        """What the plan's units are made of."""
         key = replace(
             plan,
             pipeline=min(plan.pipeline, 2),
@@ -203,7 +228,9 @@ class UnitPrograms:
         )
         if len(self._settings) > _MOST_SETTINGS:
             self._settings.clear()
-        return self._settings.setdefault(key, {})
+        if key not in self._settings:
+            self._settings[key] = _Setting(plan, self.work(plan), self)
+        return self._settings[key]
 
     def places(self, plan: Plan) -> PlacedExchanges:
         """Where ranks of a plan stand."""
@@ -219,7 +246,7 @@ class _Step:
     def __init__(self, steps: UnitPrograms, plan: Plan) -> None:
         self._steps, self._plan = steps, plan
         self._work, self._units = steps.work(plan), steps.scheduled(plan)
-        self._known = steps.programs(plan)
+        self._setting = steps.setting(plan)
         self._chunks, self._contents = self._work.chunks_of(plan, self._units.schedule)
         is_gathered = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
         self._is_ahead = is_gathered and plan.overlap.parameters
@@ -228,19 +255,6 @@ class _Step:
         self._numbers: dict[int, int] = {}
         self._programs: list[PieceProgram] = []
         self._stages: list[int] = []
-
-    @cached_property
-    def _templates(self) -> UnitTemplates:
-        known = self._work.templates
-        return UnitTemplates(self._plan, self._steps.tables, is_coarse=True, known=known)
-
-    @cached_property
-    def _gathered(self) -> GatheredChunks:
-        return GatheredChunks(self._templates, self._steps.gathered)
-
-    @cached_property
-    def _closings(self) -> Closings:
-        return Closings(self._templates, self._work.blocks)
 
     def step_ns(self) -> int:
         """How long it takes."""
@@ -253,7 +267,7 @@ class _Step:
 
     def _place(self, key: object, stage: int, make: Made, *, is_plain: bool = False) -> list[int]:
         """Numbers of programs, made unless they are known."""
-        among = self._work.programs if is_plain else self._known
+        among = self._work.programs if is_plain else self._setting.programs
         known = among.get(key)
         if known is None:
             known = among[key] = make()
@@ -317,16 +331,16 @@ class _Step:
             return [plain]
         units = [self._unit(code) for code in codes]
         held_by = [
-            self._gathered.of(self._chunks[code >> 4]).held_by if self._is_held(code) else ()
+            self._setting.gathered.of(self._chunks[code >> 4]).held_by if self._is_held(code) else ()
             for code in codes
         ]
         if len(units) > 1:
-            units = list(self._templates.pair(*units))
+            units = list(self._setting.templates.pair(*units))
         stretch = self._stretch(units[0].template)
         return [unit_program(units, stretch, ahead=self._ahead, held_by=held_by)]
 
     def _plain_program(self, code: int) -> PieceProgram | None:
-        chunk, kind, templates = self._chunks[code >> 4], Pass(code >> 2 & 3), self._templates
+        chunk, kind, templates = self._chunks[code >> 4], Pass(code >> 2 & 3), self._setting.templates
         is_forward, is_held = kind is Pass.FORWARD, self._is_held(code)
         parts = chunk.parts if is_forward else chunk.parts[::-1]
         phase = Phase.FORWARD if is_forward else Phase.BACKWARD
@@ -336,8 +350,8 @@ class _Step:
             kind,
             gathers=templates.gathers(parts, phase) if self._is_gathering(code) else {},
             reductions=templates.reductions(parts) if code & 2 else {},
-            held=self._gathered.of(chunk).held if is_held else (),
-            held_by=self._gathered.of(chunk).held_by if is_held else (),
+            held=self._setting.gathered.of(chunk).held if is_held else (),
+            held_by=self._setting.gathered.of(chunk).held_by if is_held else (),
             ahead=self._ahead,
         )
 
@@ -355,12 +369,12 @@ class _Step:
 
     def _unit(self, code: int) -> UnitTemplate:
         chunk = self._chunks[code >> 4]
-        return self._templates.unit(
+        return self._setting.templates.unit(
             chunk,
             Pass(code >> 2 & 3),
             is_gathering=self._is_gathering(code),
             is_reducing=bool(code & 2),
-            held=self._gathered.of(chunk).held if self._is_held(code) else (),
+            held=self._setting.gathered.of(chunk).held if self._is_held(code) else (),
         )
 
     def _is_gathering(self, code: int) -> bool:
@@ -371,7 +385,7 @@ class _Step:
         return found
 
     def _stretch(self, template: Template) -> PartRun | None:
-        coarse = self._templates.coarse.get(id(template))
+        coarse = self._setting.templates.coarse.get(id(template))
         has_operators = coarse is not None and coarse.is_segment.any()
         return self._work.times.stretch(coarse) if coarse is not None and has_operators else None
 
@@ -379,7 +393,7 @@ class _Step:
         """Program of what gathers each chunk; int64[chunks]."""
 
         def make(chunk: int) -> list[PieceProgram]:
-            exchanges = self._gathered.of(self._chunks[chunk]).exchanges
+            exchanges = self._setting.gathered.of(self._chunks[chunk]).exchanges
             return [gathering_program(exchanges, is_behind=self._is_behind)]
 
         alike, first, place = np.unique(self._contents, return_index=True, return_inverse=True)
@@ -410,9 +424,9 @@ class _Step:
 
     def _closing_programs(self, chunks: Sequence[Chunk]) -> list[PieceProgram]:
         found = []
-        for block, is_barrier in self._closings.of(chunks, self._units.schedule):
-            template, times = self._templates.block(block), self._work.times
-            outline, stretch = self._steps.outlines.of(template), None
+        for block, is_barrier in self._setting.closings.of(chunks, self._units.schedule):
+            template, times = self._setting.templates.block(block), self._work.times
+            outline, stretch = self._work.shapes.outlines.of(template), None
             if len(template.operators):
                 stretch = times.joined((times.number(template),), outline.last_operators)
             found.append(closing_program(template, outline, stretch, is_barrier=is_barrier))

@@ -47,7 +47,7 @@ class Chunk:
     @cached_property
     def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Equal for chunks of the same objects: their work is the same but for layer numbers."""
-        return tuple(id(part) for part in self.parts), self.layers
+        return tuple(map(id, self.parts)), self.layers
 
 
 def chunks_of(blocks: ModelBlocks, plan: Plan, schedule: Schedule) -> tuple[Chunk, ...]:
@@ -188,6 +188,8 @@ class UnitTemplates:
         sent = plan.precision.parameters, plan.precision.reduced, plan.channels.data
         self._exchanged = (*sent, plan.local_steps)
         self._units: dict[object, UnitTemplate] = {}
+        # Of parts by their identity: what gathers them in a phase, or reduces their gradients.
+        self._of_parts: dict[tuple[int, Phase | None], list[Block]] = {}
         self._pairs: dict[tuple[int, int], tuple[UnitTemplate, UnitTemplate]] = {}
 
     def block(self, block: Block) -> Template:
@@ -324,23 +326,30 @@ class UnitTemplates:
         return found
 
     def _gathers(self, part: Passes, phase: Phase) -> list[Block]:
-        return [
-            self.gathering(pool.count(part.parameters), pool, phase)
-            for pool in self.pools
-            if pool.num_shards > 1 and pool.count(part.parameters)
-        ]
+        key = id(part), phase
+        if key not in self._of_parts:
+            self._of_parts[key] = [
+                self.gathering(pool.count(part.parameters), pool, phase)
+                for pool in self.pools
+                if pool.num_shards > 1 and pool.count(part.parameters)
+            ]
+        return self._of_parts[key]
+
+    def _reductions(self, part: Passes) -> list[Block]:
+        key = id(part), None
+        if key not in self._of_parts:
+            self._of_parts[key] = [
+                self.reduction(count, pool)
+                for pool in self.pools
+                if (count := pool.count(part.parameters)) and pool.is_reduced
+            ]
+        return self._of_parts[key]
 
     def reductions(self, parts: Sequence[Passes]) -> dict[int, list[Block]]:
         """What is reduced behind which part."""
-        found: dict[int, list[Block]] = {}
         if self.plan.sharding is Sharding.ZERO3:
-            for place, part in enumerate(parts):
-                found[place] = [
-                    self.reduction(count, pool)
-                    for pool in self.pools
-                    if (count := pool.count(part.parameters)) and pool.is_reduced
-                ]
-            return found
+            return {place: self._reductions(part) for place, part in enumerate(parts)}
+        found: dict[int, list[Block]] = {}
         for bucket in self.buckets(parts):
             block = self.reduction(bucket.num_parameters, bucket.pool)
             found.setdefault(bucket.complete_at, []).append(block)
