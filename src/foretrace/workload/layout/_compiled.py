@@ -70,9 +70,11 @@ def _run_once(
     spans: tuple[Int64s, ...],
     state: tuple[Int64s, ...],
     known: tuple[Int64s, ...],
+    is_slowed: bool,
 ) -> int:
     """Run all units, turn by turn, and what follows them on each stage.
 
+    The first time spans are written down; once that told what slows them, these additions are read.
     Returns how long it takes; below 0: a stage waits for ever at an exchange that others do not
     come to. All in one function: what is called would count the arrays it is given at each call.
     """
@@ -141,9 +143,10 @@ def _run_once(
                     if leave_ns[stage, receives] >= 0:
                         ready = max(ready, leave_ns[stage, receives] + stream_lag)
                     leave = max(ready, sent_ns[maker]) + transfer_ns[rows[unit, _FROM]]
-                    span = cursor[stage, receives]
-                    cursor[stage, receives] = span + 1
-                    span_ns[span, 0], span_ns[span, 1] = ready, leave
+                    if not is_slowed:
+                        span = cursor[stage, receives]
+                        cursor[stage, receives] = span + 1
+                        span_ns[span, 0], span_ns[span, 1] = ready, leave
                     leave_ns[stage, receives] = received_ns[unit] = leave
                 if is_gathered_ahead and rows[unit, _RULES] & _IS_FIRST:
                     # A chunk's parameters are gathered one chunk ahead of their first use.
@@ -234,12 +237,15 @@ def _run_once(
                 span = cursor[stage, stream]
                 cursor[stage, stream] = span + 1
                 exchange = columns[item, 1]
-                if exchange < 0:
-                    leave = start + columns[item, 2] + extra_ns[span]
-                    span_ns[span, 2] = columns[item, 6]
-                else:
+                if exchange >= 0:
                     leave = start + exchange_ns[exchange, stage]
-                span_ns[span, 0], span_ns[span, 1] = ready, leave
+                elif is_slowed:
+                    leave = start + columns[item, 2] + extra_ns[span]
+                else:
+                    leave = start + columns[item, 2]
+                    span_ns[span, 2] = columns[item, 6]
+                if not is_slowed:
+                    span_ns[span, 0], span_ns[span, 1] = ready, leave
                 local_ns[stage, at] = leave_ns[stage, stream] = leave
                 if chunk >= 0:
                     gathered_ns[chunk, at] = leave
@@ -292,9 +298,10 @@ def _run_once(
                     ready = max(ready, leave_ns[stage, sends] + stream_lag)
                 sent_ns[unit] = ready
                 leave = ready + transfer_ns[rows[unit, _TO]]
-                span = cursor[stage, sends]
-                cursor[stage, sends] = span + 1
-                span_ns[span, 0], span_ns[span, 1] = ready, leave
+                if not is_slowed:
+                    span = cursor[stage, sends]
+                    cursor[stage, sends] = span + 1
+                    span_ns[span, 0], span_ns[span, 1] = ready, leave
                 leave_ns[stage, sends] = leave
                 if not is_posted_ahead:
                     stage_ns[stage, _HELD_UNTIL] = max(stage_ns[stage, _HELD_UNTIL], leave)
@@ -333,16 +340,17 @@ def run_step(
     use. Returns how long the step takes; below 0: something waits for ever.
     """
     extra_ns, span_ns = spans
-    extra_ns[:] = 0
-    share[0, :] = 0.0
-    step = int(_run_once(job, closings, lane_begin, spans, state, known))
-    for layer in range(more.size if step >= 0 else 0):
+    step = int(_run_once(job, closings, lane_begin, spans, state, known, False))
+    if step < 0 or more.size == 0:
+        return step
+    for layer in range(more.size):
         beside(lane_begin, span_ns, counts[layer], share[1])
         for stage in range(lane_begin.shape[0]):
             for at in range(lane_begin[stage, 0], lane_begin[stage, 1]):
-                share[0, at] += more[layer] * share[1, at]
+                before = share[0, at] if layer > 0 else 0.0
+                share[0, at] = before + more[layer] * share[1, at]
                 extra_ns[at] = np.int64(np.rint(share[0, at] * span_ns[at, 2]))
-    return step if step < 0 else int(_run_once(job, closings, lane_begin, spans, state, known))
+    return int(_run_once(job, closings, lane_begin, spans, state, known, True))
 
 
 @njit

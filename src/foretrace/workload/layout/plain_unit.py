@@ -3,7 +3,7 @@
 Between its ends a unit is one run of operators, cut where parameters are gathered or held up and
 where gradients are reduced. So only its first and its last part are looked into, once for each
 part; what `coarsened` finds in all kernels of the unit (`template`) follows. What waits for what
-is the same in units of many plans, whatever their exchanges carry: it is found once for all of them.
+is the same in units of many plans, whatever their exchanges carry, and is found once for these.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretrace.base import Int64s
 from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.layout.part_times import PartTimes
 from foretrace.workload.layout.piece_program import PieceProgram, Rows, Wait, program_of
@@ -49,20 +50,27 @@ class _Part:
 class _Run:
     """Parts of a chunk in one pass."""
 
-    outlines: tuple[bool | _Outline, ...]  # by part; of those between the ends, whether they work
-    alike: int  # the same for those with the same outlines
+    works: tuple[bool, ...]  # by part, whether it does anything
+    outlines: tuple[_Outline | None, ...]  # by part, of those at the ends
+    alike: int  # the same for those that are equal in both
     sent: tuple[tuple[int, ...], ...]  # by part, exchanges of its rows
     numbers: tuple[int, ...]  # of parts that work, in the table of parts
     until: Int64s  # int64[parts], operators up to the end of each
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Side:
-    """A block on a stream of its own."""
+    """Exchanges on a stream of their own, the same object for all that wait for the same."""
 
-    template: Template
-    alike: int  # the same for those that wait for the same
-    sent: tuple[int, ...]  # exchanges
+    streams: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+    entries: tuple[int, ...]
+    exits: tuple[int, ...]
+
+
+# A place among parts. Without a side the part works; else what gathers another one's parameters
+# before it, or, at NOTHING, what reduces gradients behind it.
+_Turn = tuple[int, int, _Side | None]
 
 
 @dataclass(frozen=True)
@@ -83,19 +91,22 @@ class KnownShapes:
         self.outlines = KnownOutlines()
         self.shapes: dict[object, _Shape] = {}
         self._alike: dict[object, int] = {}
-        self._sides: dict[int, _Side] = {}  # by the identity of templates, which are kept
+        self._distinct: dict[object, _Side] = {}
+        # Of templates, which are kept, by identity; and the exchanges of each.
+        self._sides: dict[int, tuple[_Side, tuple[int, ...]]] = {}
 
     def number(self, of: object) -> int:
         """The same for what is equal."""
         return self._alike.setdefault(of, len(self._alike))
 
-    def side(self, template: Template) -> _Side:
-        """A block on a stream of its own."""
+    def side(self, template: Template) -> tuple[_Side, tuple[int, ...]]:
+        """What a block does on a stream of its own, and its exchanges."""
         found = self._sides.get(id(template))
         if found is None:
             streams, sent = zip(*template.exchanges, strict=True)
-            shape = streams, tuple(template.edges), template.entries[0], template.exits[0]
-            found = self._sides[id(template)] = _Side(template, self.number(shape), sent)
+            own = streams, tuple(template.edges), template.entries[0], template.exits[0]
+            side = self._distinct.setdefault(own, _Side(*own))
+            found = self._sides[id(template)] = side, sent
         return found
 
 
@@ -166,36 +177,42 @@ class PlainUnits:
         run = self._run(chunk, kind, templates)
         if run is None:
             return None
+        turns, sent = self._turns(run, templates, gathers, reductions)
+        is_held_up = not templates.plan.overlap.gradients
+        key = run.alike, turns, tuple(held), tuple(held_by), ahead, is_held_up
+        shape = self._known.shapes.get(key)
+        if shape is None:
+            line = _Line(run, held, held_by, is_held_up=is_held_up)
+            shape = self._known.shapes[key] = line.shape(turns, ahead)
+        own = shape.program
+        items = own.items.copy()
+        items[shape.sent, 1] = sent
+        stretch = self._times.joined(run.numbers, run.until[shape.part] - shape.behind - 1)
+        return PieceProgram(items, own.waits, own.exits, own.loose, own.uses, stretch)
+
+    def _turns(
+        self,
+        run: _Run,
+        templates: UnitTemplates,
+        gathers: Mapping[int, Sequence[tuple[int, Sequence[Block]]]],
+        reductions: Mapping[int, Sequence[Block]],
+    ) -> tuple[tuple[_Turn, ...], list[int]]:
+        """What comes after what, and all exchanges in that order."""
         side, block = self._known.side, templates.block
-        told: list[object] = []  # all that a shape follows from
+        turns: list[_Turn] = []
         sent: list[int] = []
         for place, own in enumerate(run.sent):
             for other, blocks in gathers.get(place, ()):
-                for one in map(side, map(block, blocks)):
-                    told.append((place, other, one.alike))
-                    sent += one.sent
-            sent += own
-            for one in map(side, map(block, reductions.get(place, ()))):
-                told.append((place, one.alike))
-                sent += one.sent
-        is_held_up = not templates.plan.overlap.gradients
-        key = run.alike, *told, tuple(held), tuple(held_by), ahead, is_held_up
-        shape = self._known.shapes.get(key)
-        if shape is None:
-            line = _Line(run, held_by, is_held_up=is_held_up)
-            for place, working in enumerate(run.outlines):
-                for other, blocks in gathers.get(place, ()):
-                    line.gather(other, [block(one) for one in blocks])
-                if working:
-                    line.work(place, working, is_cut=place in held)
-                for one in reductions.get(place, ()):
-                    line.reduce(block(one))
-            shape = self._known.shapes[key] = line.shape(ahead)
-        items, own_program = shape.program.items.copy(), shape.program
-        items[shape.sent, 1] = sent
-        stretch = self._times.joined(run.numbers, run.until[shape.part] - shape.behind - 1)
-        waits, exits = own_program.waits, own_program.exits
-        return PieceProgram(items, waits, exits, own_program.loose, own_program.uses, stretch)
+                for one, numbers in map(side, map(block, blocks)):
+                    turns.append((place, other, one))
+                    sent += numbers
+            if run.works[place]:
+                turns.append((place, place, None))
+                sent += own
+            for one, numbers in map(side, map(block, reductions.get(place, ()))):
+                turns.append((place, NOTHING, one))
+                sent += numbers
+        return tuple(turns), sent
 
     def _run(self, chunk: Chunk, kind: Pass, templates: UnitTemplates) -> _Run | None:
         key = chunk.key, kind
@@ -209,11 +226,11 @@ class PlainUnits:
         own = [place for place, part in enumerate(parts) if part.size]
         if not own or not all(parts[place].num_operators for place in own):
             return None
-        outlines: list[bool | _Outline] = [part.size > 0 for part in parts]
+        if not all(parts[place].is_merged for place in own[1:-1]):
+            return None
+        works = tuple([part.size > 0 for part in parts])
+        outlines: list[_Outline | None] = [None] * len(parts)
         sent: list[tuple[int, ...]] = [()] * len(parts)
-        for place in own[1:-1]:
-            if not parts[place].is_merged:
-                return None
         for place in {own[0], own[-1]}:
             ends = _FIRST * (place == own[0]) + _LAST * (place == own[-1])
             found = self.outline(parts[place], ends)
@@ -221,8 +238,9 @@ class PlainUnits:
                 return None
             outlines[place], sent[place] = found
         return _Run(
+            works=works,
             outlines=tuple(outlines),
-            alike=self._known.number(tuple(outlines)),
+            alike=self._known.number((works, tuple(outlines))),
             sent=tuple(sent),
             numbers=tuple(parts[place].number for place in own),
             until=np.cumsum([part.num_operators for part in parts]),
@@ -256,8 +274,16 @@ def _outline(
 class _Line:
     """Collects what a unit has to do, in the order of its launches."""
 
-    def __init__(self, run: _Run, held_by: Sequence[Sequence[int]], *, is_held_up: bool) -> None:
-        self._first = next(place for place, one in enumerate(run.outlines) if one)
+    def __init__(
+        self,
+        run: _Run,
+        held: Sequence[int],
+        held_by: Sequence[Sequence[int]],
+        *,
+        is_held_up: bool,
+    ) -> None:
+        self._run, self._first = run, run.works.index(True)
+        self._cuts = held
         self._is_held_up = is_held_up  # by reductions
         self._streams: list[int] = []
         self._waits: set[tuple[int, int, int, int]] = set()
@@ -270,40 +296,15 @@ class _Line:
         self._held_by = held_by
         self._exits: tuple[int, ...] = ()
 
-    def gather(self, place: int, templates: Sequence[Template]) -> None:
-        """Gather a part's parameters."""
-        for template in templates:
-            self._gathers.setdefault(place, []).append(self._side(template))
-
-    def work(self, place: int, outline: _Outline | bool, *, is_cut: bool) -> None:
-        """A part's own work; its outline where it is at an end of the unit."""
-        gathers = self._gathers.get(place, ())
-        waits = (*gathers, *self._held)
-        self._held = []
-        if is_cut or waits:
-            self._segment = NOTHING
-        if isinstance(outline, _Outline):
-            first = self._outlined(place, outline)
-        else:
-            first = self._run_on(place)
-        self._waits.update((first, Wait.INSIDE, one, 0) for one in waits)
-        if place < len(self._held_by):
-            self._waits.update((first, Wait.GATHERED, one, 0) for one in self._held_by[place])
-        if gathers:
-            self._uses.append((tuple(gathers), self._last_segment))
-
-    def reduce(self, template: Template) -> None:
-        """Reduce gradients that the last operator made ready."""
-        begin = self._side(template)
-        entries = template.entries[0]
-        if self._last_segment >= 0 and entries:
-            self._waits.update((begin + e, Wait.INSIDE, self._last_segment, 0) for e in entries)
-            self._segment = NOTHING
-        if self._is_held_up:
-            self._held.extend(begin + one for one in template.exits[0])
-
-    def shape(self, ahead: int) -> _Shape:
+    def shape(self, turns: Sequence[_Turn], ahead: int) -> _Shape:
         """All of it."""
+        for place, other, side in turns:
+            if side is None:
+                self._work(place)
+            elif other == NOTHING:
+                self._reduce(side)
+            else:
+                self._gathers.setdefault(other, []).append(self._beside(side))
         self._waits.add((self._first_segment, Wait.HELD, 0, 0))
         uses = sorted(self._uses)
         for at, (gathers, _) in enumerate(uses):
@@ -325,11 +326,36 @@ class _Line:
         sent = np.flatnonzero(items[:, 0] != COMPUTE)
         return _Shape(program_of(rows, None), sent, part, behind)
 
-    def _side(self, template: Template) -> int:
+    def _work(self, place: int) -> None:
+        """A part's own work."""
+        gathers, outline = self._gathers.get(place, ()), self._run.outlines[place]
+        waits = (*gathers, *self._held)
+        self._held = []
+        if place in self._cuts or waits:
+            self._segment = NOTHING
+        first = self._run_on(place) if outline is None else self._outlined(place, outline)
+        self._waits.update((first, Wait.INSIDE, one, 0) for one in waits)
+        if place < len(self._held_by):
+            self._waits.update((first, Wait.GATHERED, one, 0) for one in self._held_by[place])
+        if gathers:
+            self._uses.append((tuple(gathers), self._last_segment))
+
+    def _reduce(self, side: _Side) -> None:
+        """Reduce gradients that the last operator made ready."""
+        begin = self._beside(side)
+        if self._last_segment >= 0 and side.entries:
+            self._waits.update(
+                (begin + one, Wait.INSIDE, self._last_segment, 0) for one in side.entries
+            )
+            self._segment = NOTHING
+        if self._is_held_up:
+            self._held.extend(begin + one for one in side.exits)
+
+    def _beside(self, side: _Side) -> int:
         """What a stream of its own does; its first row."""
         begin = len(self._streams)
-        self._streams.extend(stream for stream, _ in template.exchanges)
-        for source, target in template.edges:
+        self._streams += side.streams
+        for source, target in side.edges:
             self._waits.add((begin + target, Wait.INSIDE, begin + source, 0))
         return begin
 

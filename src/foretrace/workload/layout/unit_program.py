@@ -331,7 +331,9 @@ class _Step:
             return [plain]
         units = [self._unit(code) for code in codes]
         held_by = [
-            self._setting.gathered.of(self._chunks[code >> 4]).held_by if self._is_held(code) else ()
+            self._setting.gathered.of(self._chunks[code >> 4]).held_by
+            if self._is_held(code)
+            else ()
             for code in codes
         ]
         if len(units) > 1:
@@ -340,7 +342,11 @@ class _Step:
         return [unit_program(units, stretch, ahead=self._ahead, held_by=held_by)]
 
     def _plain_program(self, code: int) -> PieceProgram | None:
-        chunk, kind, templates = self._chunks[code >> 4], Pass(code >> 2 & 3), self._setting.templates
+        chunk, kind, templates = (
+            self._chunks[code >> 4],
+            Pass(code >> 2 & 3),
+            self._setting.templates,
+        )
         is_forward, is_held = kind is Pass.FORWARD, self._is_held(code)
         parts = chunk.parts if is_forward else chunk.parts[::-1]
         phase = Phase.FORWARD if is_forward else Phase.BACKWARD
