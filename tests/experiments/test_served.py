@@ -25,9 +25,9 @@ def test_first_predictions_are_off_as_the_page_says() -> None:
         for row in csv.DictReader(file):
             if row["first_low"]:
                 published = float(row["tokens_per_s"])
-                error = float(row["first_tokens_per_s"]) / published - 1
+                off = float(row["first_tokens_per_s"]) / published - 1
                 is_inside = float(row["first_low"]) <= published <= float(row["first_high"])
-                found[row["software"], row["gpu"]].append((error, is_inside))
+                found[row["software"], row["gpu"]].append((off, is_inside))
 
     assert sum(map(len, found.values())) == 220
     for group, stated in _STATED.items():

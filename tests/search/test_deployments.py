@@ -180,6 +180,26 @@ def test_many_requests_need_as_many_copies_as_their_tokens_say() -> None:
     assert least_copies(times, ENGINE, REQUESTS, ServiceTarget(tpot_ms=9), 1.0) is None
 
 
+def test_a_price_is_that_of_the_gpus_over_what_they_make() -> None:
+    target = ServiceTarget(ttft_ms=500, tpot_ms=16)
+    engines = engines_of(ENGINE, has_experts=False)
+
+    found = fewest_gpus(deployed, engines, REQUESTS, target=target, dollars_per_hour=3.6)
+
+    each_second = 0.001 * found.best.num_gpus
+    told = each_second / found.best.output_tokens_per_s * 1e6
+    assert found.dollars_per_million_tokens == pytest.approx(told)
+    assert f"${told:.3f}" in str(found)
+
+
+def test_what_a_request_alone_takes_is_told_where_nothing_is_fast_enough() -> None:
+    engines = [replace(ENGINE, tensor_parallel_size=1)]
+    alone = r"a request alone takes \S+ ms to its first token and \S+ ms for each further one"
+
+    with pytest.raises(WorkloadError, match=f"{alone} at least on tp1, the fastest of them"):
+        fewest_gpus(deployed, engines, REQUESTS, target=ServiceTarget(tpot_ms=0.01))
+
+
 def test_a_promise_that_nothing_keeps_is_a_sentence() -> None:
     engines = engines_of(ENGINE, has_experts=False)
     with pytest.raises(WorkloadError, match=r"keeps ttft 20.0 ms: .* GPUs come nearest"):

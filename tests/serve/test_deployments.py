@@ -206,6 +206,15 @@ def test_two_gpus_without_profiles(model: str) -> None:
     assert 2 < found.tpot_ms.median < 80
 
 
+def test_copies_that_share_experts_stand_in_one_machine() -> None:
+    model = load_model("qwen3-30b-a3b")
+    assert isinstance(model, Transformer)
+    engine = Engine(tensor_parallel_size=2, data_parallel_size=2, enable_expert_parallel=True)
+
+    with pytest.raises(WorkloadError, match="4 GPUs serve one model, and pc-rtx-4090 has 2"):
+        deployment(model, engine, gpu="RTX 4090")
+
+
 @needs_data
 def test_the_cache_that_memory_leaves_is_what_was_resolved() -> None:
     engine = read_engine(DATA / "rtx4090-llama-3.1-8b" / "meta.json")

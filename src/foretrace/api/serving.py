@@ -282,6 +282,7 @@ def fewest_gpus(
     vary: Sequence[str] = (),
     most_gpus: int = 64,
     time_s: float | None = 120.0,
+    dollars_per_hour: float | None = None,
     seed: int = 0,
     substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
@@ -302,6 +303,7 @@ def fewest_gpus(
         vary: settings of the engine to look for too: `sequences`, `tokens`.
         most_gpus: to try.
         time_s: seconds to look at most.
+        dollars_per_hour: price of one GPU.
         seed: as there.
         substitutes: as there.
         folders: as there.
@@ -362,6 +364,7 @@ def fewest_gpus(
         gpus=(gpu,) if isinstance(gpu, str) else tuple(gpu),
         most_gpus=most_gpus,
         limits=Limits(time_s=time_s),
+        dollars_per_hour=dollars_per_hour,
     )
 
 

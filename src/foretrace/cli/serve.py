@@ -211,6 +211,16 @@ def serve(
                 "--timeline shows one engine that serves, not a search or several rates: leave "
                 "--rates out, or take --as-stated"
             )
+        if pools and (rates or is_search):
+            raise WorkloadError(
+                "--pools are of one deployment, and neither --rates nor the search for the fewest "
+                "GPUs tries any: leave them out, or take --as-stated"
+            )
+        if price is not None and rates:
+            raise WorkloadError(
+                "--price is of one rate or of the fewest GPUs, and --rates says nothing of it: "
+                "leave one of them out"
+            )
         if len(_names(gpu)) > 1 and (rates or not is_search):
             raise WorkloadError(
                 f"--gpu names several ({gpu}), of which only a search for the fewest chooses: name "
@@ -241,6 +251,7 @@ def serve(
                 vary=_names(vary),
                 most_gpus=most_gpus,
                 time_s=time,
+                dollars_per_hour=price,
                 rate=rate,
                 **asked,
             )

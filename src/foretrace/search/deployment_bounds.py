@@ -33,7 +33,7 @@ def least_copies(
         kept_share: of requests that must have it.
     """
     output = requests.output_tokens
-    first_ms, further_ms = _alone_ms(times, engine, requests)
+    first_ms, further_ms = alone_ms(times, engine, requests)
     at_once = 1 + engine.num_speculative_tokens
     kept = np.ones(len(requests), bool)
     for limit, value in (
@@ -56,7 +56,7 @@ def least_copies(
     return max(1, math.ceil(spent_ns / NS_PER_MS / until_ms))
 
 
-def _alone_ms(
+def alone_ms(
     times: EngineStepTimes, engine: Engine, requests: Requests
 ) -> tuple[Float64s, Float64s]:
     """The first token, and each further one, of a request that is alone, at least.

@@ -10,6 +10,7 @@ no fewer promises. No engine whose bound is above the best is run.
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,9 @@ from itertools import product
 
 import numpy as np
 
-from foretrace.answer import percent_text
-from foretrace.base import NS_PER_S, MachineError, WorkloadError
-from foretrace.search.deployment_bounds import least_copies
+from foretrace.answer import number_text, percent_text
+from foretrace.base import NS_PER_HOUR, NS_PER_S, MachineError, NoRoomError, WorkloadError
+from foretrace.search.deployment_bounds import alone_ms, least_copies
 from foretrace.search.found_deployments import FewestGpus, TriedGpus, degree_words
 from foretrace.search.progress import Limits, SearchClock
 from foretrace.serve import (
@@ -118,7 +119,9 @@ class _Search:
         self.kept_share, self.most_gpus = kept_share, most_gpus
         self.tried: list[TriedGpus] = []
         self.refused: dict[str, str] = {}  # by what is said without its numbers
-        self.is_too_slow = False  # an engine for a request alone
+        self.no_room = 0, ""  # GPUs of the largest engine without room for a sequence, and that
+        self.alone = ""  # what a request alone takes on the fastest engine that is too slow for it
+        self.alone_ms = math.inf  # of the same, all of it
         self.best: TriedGpus | None = None
         self.chosen: Deployment | None = None  # of the best
         self.model = ""
@@ -130,19 +133,29 @@ class _Search:
             check_served(self.requests, one.engine, one.num_blocks)
         except (WorkloadError, MachineError) as err:
             # Of those that differ in nothing but numbers the first stands for all.
-            words = degree_words(
-                engine.tensor_parallel_size,
-                engine.pipeline_parallel_size,
-                engine.data_parallel_size,
-                is_shared=engine.enable_expert_parallel,
-            )
+            words = _words_of(engine)
             told = f"{words} on {gpu}: {err}" if gpu else f"{words}: {err}"
             self.refused.setdefault(re.sub(r"[\d.,]+", "", str(err)), told)
+            if isinstance(err, NoRoomError) and engine.num_gpus > self.no_room[0]:
+                self.no_room = engine.num_gpus, told
             return None
         self.model = one.model.name
         least = least_copies(one.times, one.engine, self.requests, self.target, self.kept_share)
-        self.is_too_slow |= least is None
-        return None if least is None else _Waiting(engine, gpu, least)
+        if least is not None:
+            return _Waiting(engine, gpu, least)
+        first, further = (
+            float(each.mean()) for each in alone_ms(one.times, one.engine, self.requests)
+        )
+        further /= 1 + engine.num_speculative_tokens
+        whole_ms = first + further * float(self.requests.output_tokens.mean() - 1)
+        if whole_ms < self.alone_ms:
+            self.alone_ms = whole_ms
+            self.alone = (
+                f"a request alone takes {number_text(first)} ms to its first token and "
+                f"{number_text(further)} ms for each further one at least on "
+                f"{_words_of(one.engine)}{f' of {one.gpu}' if one.gpu else ''}, the fastest of them"
+            )
+        return None
 
     def look_at(self, one: _Waiting) -> None:
         """Find the fewest copies of an engine that are better than the best."""
@@ -208,12 +221,10 @@ class _Search:
     def nothing(self) -> WorkloadError:
         """What to say where no deployment keeps the promise."""
         nearest = max(self.tried, key=lambda each: each.kept_share, default=None)
-        slow, refused = "a request alone takes longer", next(iter(self.refused.values()), "")
-        told = f"{slow} on every one of them"
-        if refused:
-            told = f"{slow} on those that serve, and of others {refused}"
-        if refused and not self.is_too_slow:
-            told = refused
+        refused = self.no_room[1] or next(iter(self.refused.values()), "")
+        told = self.alone or refused
+        if self.alone and refused:
+            told = f"{self.alone}; others cannot serve ({refused})"
         if nearest is not None:
             told = (
                 f"{nearest.num_gpus} GPUs come nearest, with which "
@@ -235,6 +246,7 @@ def fewest_gpus(
     kept_share: float = KEPT_SHARE,
     most_gpus: int = 64,
     limits: Limits | None = None,
+    dollars_per_hour: float | None = None,
 ) -> FewestGpus:
     """The fewest GPUs with which requests get what they are promised.
 
@@ -249,6 +261,7 @@ def fewest_gpus(
         kept_share: of requests that must have it.
         most_gpus: to try.
         limits: when to stop.
+        dollars_per_hour: price of one GPU.
 
     Raises:
         WorkloadError: if no number of GPUs does.
@@ -285,6 +298,22 @@ def fewest_gpus(
         num_simulated=len(search.tried),
         refused=tuple(search.refused.values()),
         tried=tuple(order),
+        dollars_per_million_tokens=None
+        if dollars_per_hour is None
+        else dollars_per_hour
+        * best.num_gpus
+        / (best.output_tokens_per_s * NS_PER_HOUR / NS_PER_S)
+        * 1e6,
+    )
+
+
+def _words_of(engine: Engine) -> str:
+    """Its degrees."""
+    return degree_words(
+        engine.tensor_parallel_size,
+        engine.pipeline_parallel_size,
+        engine.data_parallel_size,
+        is_shared=engine.enable_expert_parallel,
     )
 
 

@@ -55,6 +55,7 @@ class FewestGpus(Answer):
     num_simulated: int  # runs of an engine
     refused: tuple[str, ...]  # why engines cannot serve at all
     tried: tuple[TriedGpus, ...]
+    dollars_per_million_tokens: float | None = None  # of replies, by the best; None: no price
 
     @property
     def headline(self) -> str:
@@ -79,7 +80,7 @@ class FewestGpus(Answer):
             then = (
                 f"{self.slow_gpus:,} GPUs keep it" if self.slow_gpus > best.num_gpus else "enough"
             )
-        facts = (
+        facts = [
             Fact(
                 "fewest", f"{best.num_gpus:,} GPU{'s' * (best.num_gpus > 1)}", sure, is_first=True
             ),
@@ -93,8 +94,11 @@ class FewestGpus(Answer):
             Fact(
                 "deployments", f"{self.num_deployments:,}", f"{self.num_simulated:,} runs of them"
             ),
-        )
-        return Facts(facts), self._tried(), Sentences.of("cannot serve", self.refused)
+        ]
+        if self.dollars_per_million_tokens is not None:
+            price = f"${self.dollars_per_million_tokens:.3f}"
+            facts.append(Fact("price", price, "a million tokens"))
+        return Facts(tuple(facts)), self._tried(), Sentences.of("cannot serve", self.refused)
 
     def _tried(self) -> Table:
         def varied(key: str, title: str, unit: Unit = Unit.COUNT) -> Column:

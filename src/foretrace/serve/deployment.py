@@ -13,7 +13,8 @@ from foretrace.base import NS_PER_MS, NoRoomError, WorkloadError
 from foretrace.cost import SubstitutionRule
 from foretrace.machine import Chip, Machine
 from foretrace.serve.engine import NO_LIMIT, Engine
-from foretrace.serve.expert_layers import expert_shards
+from foretrace.serve.exchanges import too_few
+from foretrace.serve.expert_layers import expert_shards, ranks_in_step
 from foretrace.serve.formats import ServedFormats, as_kept, cache_format, served_formats
 from foretrace.serve.named_gpus import chip_of, machine_of, named_beside
 from foretrace.serve.of_kernels import (
@@ -178,6 +179,7 @@ def deployment(
     if machine is None and chip is None:
         machine = machine_of([found.gpu], folders, num_gpus=engine.num_gpus)
         chip = machine.chip if machine is not None else None
+    check_copies_in_step(model, engine, machine)
     times = times_of_profiles(found, model, engine, machine=machine)
     is_narrow = formats != ServedFormats()
     if profiles is None:
@@ -302,6 +304,18 @@ def check_heads(model: Transformer, engine: Engine) -> None:
             f"tensor_parallel_size is {tensor}, and {model.name} has {heads} heads of attention: "
             "take a degree that divides them"
         )
+
+
+def check_copies_in_step(model: Transformer, engine: Engine, machine: Machine | None) -> None:
+    """Refuse copies that share experts where one machine has not as many GPUs.
+
+    Raises:
+        WorkloadError: if it has fewer.
+    """
+    copies = ranks_in_step(model, engine)
+    ranks = copies * engine.tensor_parallel_size * engine.pipeline_parallel_size
+    if copies > 1 and machine is not None and machine.num_ranks < ranks:
+        raise too_few(machine, ranks)
 
 
 def _calibration(

@@ -62,6 +62,14 @@ _COPY_NS = 5_000.0
 _REACHED = 0.85  # of links, by long messages (docs/cost/collectives.md, `link_rate`)
 
 
+def too_few(machine: Machine, ranks: int) -> WorkloadError:
+    """What to say of a machine with fewer GPUs than serve one model."""
+    return WorkloadError(
+        f"{ranks} GPUs serve one model, and {machine.name} has {machine.num_ranks}: name a larger "
+        "machine with --machine"
+    )
+
+
 def exchange_ns(
     kind: CollectiveKind, num_bytes: Int64s, ranks: int, machine: Machine | None
 ) -> Float64s:
@@ -76,10 +84,7 @@ def exchange_ns(
             "with --machine"
         )
     if machine.num_ranks < ranks:
-        raise WorkloadError(
-            f"{ranks} GPUs serve one model, and {machine.name} has {machine.num_ranks}: name a "
-            "larger machine with --machine"
-        )
+        raise too_few(machine, ranks)
     zeros = np.zeros(len(num_bytes), np.int32)
     costs = collective_costs(
         CollectiveRequests(
