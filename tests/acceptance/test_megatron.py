@@ -13,6 +13,7 @@ import pytest
 from foretrace.graph import NodeKind, Recording, Timeline, build_recording, verify
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
+from tests.acceptance.test_invariance import assert_same
 from tests.truth import mutate
 
 pytestmark = pytest.mark.slow
@@ -42,12 +43,6 @@ def replay_with(paths: list[Path], rank: int, changed: mutate.Trace, folder: Pat
     listed = list(paths)
     listed[rank] = mutate.save(changed, folder / f"kineto_rank{rank}.json")
     return build_recording(load_traces(listed))
-
-
-def assert_same(one: Timeline, other: Timeline) -> None:
-    np.testing.assert_array_equal(one.graph.kind, other.graph.kind)
-    np.testing.assert_array_equal(one.start_ns, other.start_ns)
-    np.testing.assert_array_equal(one.end_ns, other.end_ns)
 
 
 @pytest.mark.parametrize("rank", [0, 3])

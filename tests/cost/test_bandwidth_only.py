@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -23,18 +23,10 @@ from foretrace.cost import (
     KernelRequests,
     Source,
 )
-from foretrace.machine import Machine, load_machine
+from tests.estimate.madmax import zionex
 
 TF32_KERNEL = "cutlass_tensorop_s1688gemm"
 FLOAT, BFLOAT = "float", "c10::BFloat16"
-
-
-def machine_of(num_ranks: int) -> Machine:
-    """ZionEX, cut or grown to a number of ranks."""
-    known = load_machine("zionex-128")
-    if num_ranks == 8:
-        return replace(known, tiers=known.tiers[:1])
-    return replace(known, tiers=(known.tiers[0], replace(known.tiers[1], num_ranks=num_ranks)))
 
 
 @dataclass
@@ -108,7 +100,7 @@ class Streams:
 
 def dlrm(num_ranks: int, share_inside: float) -> Streams:
     """10 bottom and 10 top layers of width 3994, replicated; 4,096 tables dealt to all ranks."""
-    run = Streams(BandwidthOnly(machine_of(num_ranks), share_inside=share_inside), num_ranks)
+    run = Streams(BandwidthOnly(zionex(num_ranks), share_inside=share_inside), num_ranks)
     layer = (512, 3994, 3994, FLOAT)
     lookup_bytes = 512 * 4096 * 15 * 94 * 2
     exchange_bytes = 2 * lookup_bytes / num_ranks
@@ -143,7 +135,7 @@ def language_model(
     layers: int, width: int, inner: int, *, length: int, is_prefetched: bool
 ) -> Streams:
     """A transformer sharded over 2,048 ranks, one sequence each."""
-    run = Streams(BandwidthOnly(machine_of(2048)), 2048)
+    run = Streams(BandwidthOnly(zionex(2048)), 2048)
     pair = (Unit(4 * width * width, width), Unit(2 * width * inner, width))
     units = pair * layers
     token_bytes = length * width * 2
@@ -239,7 +231,7 @@ def test_prefetching_hides_most_of_the_gathers() -> None:
 
 
 def test_what_the_shapes_do_not_tell_stays_unknown() -> None:
-    model = BandwidthOnly(machine_of(128))
+    model = BandwidthOnly(zionex(128))
     none = np.full(1, NO_TEXT, np.int32)
 
     costs = model.kernel_costs(
@@ -253,7 +245,7 @@ def test_what_the_shapes_do_not_tell_stays_unknown() -> None:
 
 
 def test_an_unknown_collective_is_named() -> None:
-    model = BandwidthOnly(machine_of(8))
+    model = BandwidthOnly(zionex(8))
     zero = np.zeros(1, np.int32)
 
     with pytest.raises(MachineError, match="'gossip'"):

@@ -8,10 +8,11 @@ Products, lookups and messages only, no host, no latency. Shapes and rules: Hsia
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
+from foretrace.machine import Machine, load_machine
 from foretrace.workload import (
     Block,
     Exchange,
@@ -159,3 +160,11 @@ def language_model(
 
 def _scatter(items: Items, unit: Unit, after: int) -> int:
     return items.exchange("RS", unit.num_parameters * 2, after)
+
+
+def zionex(num_ranks: int) -> Machine:
+    """ZionEX, cut or grown to a number of ranks."""
+    known = load_machine("zionex-128")
+    if num_ranks == 8:
+        return replace(known, tiers=known.tiers[:1])
+    return replace(known, tiers=(known.tiers[0], replace(known.tiers[1], num_ranks=num_ranks)))

@@ -8,17 +8,16 @@ graph that `layout` made and `simulate` ran.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from foretrace.cost import BandwidthOnly, graph_costs
 from foretrace.graph import NodeKind, verify
-from foretrace.machine import Machine, load_machine
 from foretrace.simulate import simulate
 from foretrace.workload import AT_ONCE, ModelBlocks, Plan, layout
-from tests.estimate.madmax import dlrm, language_model
+from tests.estimate.madmax import dlrm, language_model, zionex
 
 KINDS = ("GEMM", "EMB", "A2A", "AR", "AG", "RS")
 
@@ -33,20 +32,12 @@ class Row:
     samples_per_s: float
 
 
-def machine_of(num_ranks: int) -> Machine:
-    """ZionEX, cut or grown to a number of ranks."""
-    known = load_machine("zionex-128")
-    if num_ranks == 8:
-        return replace(known, tiers=known.tiers[:1])
-    return replace(known, tiers=(known.tiers[0], replace(known.tiers[1], num_ranks=num_ranks)))
-
-
 def run(blocks: ModelBlocks, *, num_ranks: int, batch: int, share_inside: float = 0.2746) -> Row:
     """One step, simulated."""
     plan = Plan(data=num_ranks, micro_batch=batch, global_batch=num_ranks * batch, sequence=1)
     graph = layout(blocks, plan, launch=AT_ONCE).graph
     verify(graph)
-    model = BandwidthOnly(machine_of(num_ranks), share_inside=share_inside)
+    model = BandwidthOnly(zionex(num_ranks), share_inside=share_inside)
     duration_ns = graph_costs(graph, model).duration_ns
 
     timeline = simulate(graph, duration_ns)

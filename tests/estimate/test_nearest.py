@@ -18,18 +18,12 @@ from foretrace.workload import (
     Transformer,
     check_plan,
     footprint,
-    load_model,
     schedule_of,
     with_fields,
 )
+from tests.models import transformer
 
 HOST = load_machine("dgx-h100")
-
-
-def model_named(name: str) -> Transformer:
-    found = load_model(name)
-    assert isinstance(found, Transformer)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -41,7 +35,7 @@ def model_named(name: str) -> Transformer:
     ],
 )
 def test_nearest_plans_fit_and_are_the_fewest_changes(name: str, plan: Plan) -> None:
-    model, chip = model_named(name), HOST.chip
+    model, chip = transformer(name), HOST.chip
     capacity = footprint(model, plan, schedule_of(plan), chip=chip).capacity
     assert capacity is not None
     found = nearest_plans(model, plan, chip=chip, most_ranks=64, capacity=capacity)
@@ -96,7 +90,7 @@ def test_one_that_fits_says_nothing_of_others() -> None:
 
 
 def test_where_nothing_near_fits_that_is_said() -> None:
-    model = model_named("llama3-405b")
+    model = transformer("llama3-405b")
     plan = Plan(global_batch=8, sequence=8192)
 
     found = nearest_plans(model, plan, chip=HOST.chip, most_ranks=1, capacity=80 * 2**30)

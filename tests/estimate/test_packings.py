@@ -13,7 +13,8 @@ from foretrace.base import WorkloadError
 from foretrace.cost import step_costs
 from foretrace.estimate import Packings, packings
 from foretrace.machine import load_machine
-from foretrace.workload import PlanDraft, Transformer, complete, load_model
+from foretrace.workload import PlanDraft, Transformer, complete
+from tests.models import transformer
 
 MACHINE = load_machine("h100-24k")
 COSTS = step_costs(MACHINE)
@@ -24,9 +25,7 @@ LAW = "lognormal:5.0,2.0,131072"
 
 
 def seven_billion() -> Transformer:
-    model = load_model("llama2-7b")
-    assert isinstance(model, Transformer)
-    return model
+    return transformer("llama2-7b")
 
 
 KEYS = {

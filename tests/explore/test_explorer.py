@@ -9,12 +9,12 @@ import pytest
 from foretrace.estimate import unit_step
 from foretrace.explore import Explorer
 from foretrace.machine import load_machine
-from foretrace.workload import PlanDraft, PlanMemory, Transformer, complete, load_model
+from foretrace.workload import PlanDraft, PlanMemory, complete
+from tests.models import transformer
 
 
 def explorer(**keys: object) -> Explorer:
-    model = load_model("llama3.2-1b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3.2-1b")
     own = {"global_batch": 16, "batch.sequence": 2048, "micro_batch": 1, "tp": 2, "pp": 2, **keys}
     plan = complete(PlanDraft().with_keys(own), model, 8)
     return Explorer(model=model, machine=load_machine("dgx-h100"), start=plan)

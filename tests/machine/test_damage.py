@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from foretrace.base import MachineError
 from foretrace.machine import check, described
 from foretrace.machine.figures import PRESETS, DescriptionKind, document
+from tests.descriptions import as_toml
 
 PATHS = sorted(PRESETS.rglob("*.toml"))
 scalars = (
@@ -28,16 +28,6 @@ values = (
         st.sampled_from(["value", "source", "assumed", "note", "name"]), scalars, max_size=3
     )
 )
-
-
-def as_toml(value: object) -> str:
-    """A value on one line of TOML."""
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(key)} = {as_toml(each)}" for key, each in value.items())
-        return f"{{ {inner} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(as_toml, value))}]"
-    return json.dumps(value)
 
 
 def places(value: object, so_far: tuple[object, ...] = ()) -> list[tuple[object, ...]]:

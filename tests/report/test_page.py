@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from foretrace.answer import Chart, ChartKind, Column, Series, Table, Unit, number_text
+from foretrace.answer import Chart, ChartKind, Column, Fact, Series, Table, Unit, number_text
 from foretrace.report import write_page
 from foretrace.report.document import MAX_KEPT_ROWS, three_digits
 from foretrace.report.sheet import one_bar, prose
@@ -50,6 +51,19 @@ class Outline(HTMLParser):
 def html_of(made: Sample, folder: Path) -> str:
     write_page(folder / "page.html", made.page)
     return (folder / "page.html").read_text(encoding="utf-8")
+
+
+def texts_of(facts: Iterable[Fact]) -> set[str]:
+    """Names, values and remarks of figures as cards on a page write them."""
+    return {
+        text
+        for fact in facts
+        for text in (
+            f"{fact.name[0].upper()}{fact.name[1:]}",
+            three_digits(fact.value).replace(" ", "\N{NO-BREAK SPACE}"),
+            fact.remark,
+        )
+    }
 
 
 def outline_of(html: str) -> Outline:

@@ -12,7 +12,7 @@ from foretrace.machine import Machine, load_machine
 from foretrace.search import Limits, PlanSearch, SearchOptions, searched
 from foretrace.search.alone import freed_in_turn
 from foretrace.workload import PlanDraft
-from tests.search.test_search import model_named
+from tests.models import transformer
 
 RANKS = 64
 
@@ -38,7 +38,7 @@ def placed(machine: Machine, *vary: str, **keys: object) -> PlanSearch:
     }  # fmt: skip
     draft = PlanDraft().with_keys({**stated, **keys})
     return searched(
-        model_named("llama3-8b"),
+        transformer("llama3-8b"),
         draft,
         machine,
         num_ranks=RANKS,
@@ -78,7 +78,7 @@ def test_experts_that_stand_apart_are_searched_where_a_model_has_some() -> None:
          "recompute": "full", "sharding.level": "zero3"}
     )  # fmt: skip
     found = searched(
-        model_named("mixtral-8x7b"),
+        transformer("mixtral-8x7b"),
         draft,
         load_machine("h100-24k"),
         num_ranks=32,

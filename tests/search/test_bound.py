@@ -29,9 +29,9 @@ from foretrace.workload import (
     blocks_of_model,
     check_plan,
     layout,
-    load_model,
     unit_layout,
 )
+from tests.models import transformer
 from tests.workload.footprint.test_many_plans import legal_plans
 
 _MOST_LAYERS = 500  # times microbatches: what is simulated kernel by kernel
@@ -71,8 +71,7 @@ def small_plans(model: Transformer, choice: random.Random, count: int) -> list[P
     ],
 )
 def test_steps_are_never_below_their_bounds(name: str, machine: str, count: int) -> None:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
+    model = transformer(name)
     costs = software_costs(load_machine(machine))
     bound = StepBound(model, costs, Inflation())
     for plan in small_plans(model, random.Random(f"{name} {machine}"), count):
@@ -89,8 +88,7 @@ def test_steps_are_never_below_their_bounds(name: str, machine: str, count: int)
 
 @pytest.mark.parametrize("vary", MORE_VARIABLES)
 def test_steps_with_other_variables_are_never_below_their_bounds(vary: str) -> None:
-    model = load_model("mixtral-8x7b" if vary == "experts" else "llama3.2-1b")
-    assert isinstance(model, Transformer)
+    model = transformer("mixtral-8x7b" if vary == "experts" else "llama3.2-1b")
     costs = Remembered(software_costs(load_machine("llama3-24k")))
     bound = StepBound(model, costs, Inflation())
     keys = {"global_batch": 32, "batch.sequence": 2048, "recompute": "none", "micro_batch": 1}
@@ -197,15 +195,8 @@ def units_ns(model: Transformer, plan: Plan, costs: CostModel) -> int:
     return unit_programs(model, costs, Inflation()).step_ns(plan)
 
 
-def transformer(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
-
-
 def test_a_bound_of_a_pipeline_that_is_all_work_is_near_its_step() -> None:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     costs = software_costs(load_machine("llama3-24k"))
     plan = Plan(tensor=2, pipeline=4, global_batch=16, sequence=4096, sequence_parallel=True)
     step_ns = run_units(unit_layout(blocks_of_model(model, plan), plan), costs, Inflation()).step_ns
@@ -216,8 +207,7 @@ def test_a_bound_of_a_pipeline_that_is_all_work_is_near_its_step() -> None:
 
 
 def test_a_written_order_is_never_below_its_bounds_wherever_its_chunks_lie(tmp_path: Path) -> None:
-    model = load_model("llama3.2-1b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3.2-1b")
     costs = software_costs(load_machine("llama3-24k"))
     bound = StepBound(model, costs, Inflation())
     first = [word.format(m) for m in range(4) for word in ("0F{0}", "3F{0}", "3B{0}", "0B{0}")]

@@ -20,7 +20,7 @@ from foretrace.serve import (
     met,
     requests_named,
 )
-from foretrace.workload import Transformer, load_model
+from tests.models import transformer
 from tests.serve.made import constant_step, grown_times, staged, workloads
 
 REQUESTS = requests_named("poisson:rate=20,prompt=100,output=100,requests=2000", seed=1)
@@ -29,8 +29,7 @@ DEGREES = (1, 2, 4, 8)
 
 
 def deployed(engine: Engine, gpu: str) -> Deployment:
-    model = load_model("llama3.1-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3.1-8b")
     tensor = engine.tensor_parallel_size
     if tensor > 2 or engine.pipeline_parallel_size > 1:
         raise WorkloadError("no more cards")

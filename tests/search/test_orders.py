@@ -16,9 +16,9 @@ from foretrace.workload import (
     PlanMemory,
     Transformer,
     check_schedule,
-    load_model,
     schedule_of,
 )
+from tests.models import transformer
 
 MACHINE = load_machine("dgx-h100")
 PLAN = Plan(
@@ -28,8 +28,7 @@ GIB = 2**30
 
 
 def model() -> Transformer:
-    found = load_model("llama3-8b")
-    assert isinstance(found, Transformer)
+    found = transformer("llama3-8b")
     return replace(found, num_layers=16)
 
 
@@ -82,8 +81,7 @@ def test_the_table_that_is_written_is_the_order_that_was_simulated(
 
 
 def test_the_published_plan_of_llama_3_405b_has_a_better_order_than_all_named() -> None:
-    giant = load_model("llama3-405b")
-    assert isinstance(giant, Transformer)
+    giant = transformer("llama3-405b")
     plan = replace(PLAN, pipeline=16, tensor=8, data=128, global_batch=2048, sequence=8192)
     machine = load_machine("llama3-24k")
 

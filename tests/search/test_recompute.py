@@ -24,10 +24,10 @@ from foretrace.workload import (
     check_plan,
     chunk_layers,
     footprint,
-    load_model,
     plan_of_layer,
     schedule_of,
 )
+from tests.models import transformer
 
 MACHINE = load_machine("superpod-h100")
 COSTS = software_costs(MACHINE)
@@ -51,12 +51,6 @@ CASES: dict[str, Plan] = {
 }
 
 
-def model_named(name: str) -> Transformer:
-    found = load_model(name)
-    assert isinstance(found, Transformer)
-    return found
-
-
 def again_ns(model: Transformer, plan: Plan) -> int:
     """What the stage that computes most again does for a microbatch of each of its chunks."""
     prices, schedule = Prices(COSTS), schedule_of(plan)
@@ -76,7 +70,7 @@ def again_ns(model: Transformer, plan: Plan) -> int:
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_fits_and_is_never_slower_than_the_same_for_all_layers(name: str) -> None:
-    model, plan = model_named(name), CASES[name]
+    model, plan = transformer(name), CASES[name]
     memory = PlanMemory(model, chip=CHIP)
     alike = {kind: replace(plan, recompute=kind) for kind in Recompute}
     peaks = {kind: int(memory.stage_bytes(one).max()) for kind, one in alike.items()}
@@ -107,7 +101,7 @@ def test_it_fits_and_is_never_slower_than_the_same_for_all_layers(name: str) -> 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
 def test_the_step_is_no_longer_than_with_full_recompute(name: str) -> None:
-    model = model_named(name)
+    model = transformer(name)
     plan = replace(CASES[name], global_batch=16)
     memory = PlanMemory(model, chip=CHIP)
     full = replace(plan, recompute=Recompute.FULL)
@@ -123,13 +117,13 @@ def test_the_step_is_no_longer_than_with_full_recompute(name: str) -> None:
 
 
 def test_what_never_fits_is_none() -> None:
-    model = model_named("llama3-70b")
+    model = transformer("llama3-70b")
 
     assert chosen_recompute(model, LONG, capacity=2**30, costs=COSTS, chip=CHIP) is None
 
 
 def test_layers_say_what_they_compute_again() -> None:
-    model = model_named("llama3-8b")
+    model = transformer("llama3-8b")
     words = ("full", "layernorm+mlp", "none", "selective") * 8
     plan = replace(LONG, recompute_of_layer=words)
     check_plan(plan, model)
@@ -146,7 +140,7 @@ def test_layers_say_what_they_compute_again() -> None:
 
 
 def test_all_layers_told_alike_are_as_if_told_once() -> None:
-    model = model_named("llama3-8b")
+    model = transformer("llama3-8b")
     for kind in Recompute:
         once = replace(LONG, recompute=kind)
         each = replace(LONG, recompute_of_layer=(kind.value,) * model.num_layers)

@@ -39,17 +39,11 @@ from foretrace.workload import (
     Transformer,
     blocks_of_model,
     check_plan,
-    load_model,
     unit_layout,
 )
+from tests.models import transformer
 
 NO_LIMIT = Limits(time_s=None, gap=0.0)
-
-
-def model_named(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
 
 
 def draft(**keys: object) -> PlanDraft:
@@ -84,7 +78,7 @@ def small(
 ) -> PlanSearch:
     """A space of a few dozen plans."""
     return searched(
-        model_named("llama3.2-1b"),
+        transformer("llama3.2-1b"),
         draft(micro_batch=1, schedule="1f1b"),
         load_machine("dgx-h100"),
         num_ranks=num_ranks,
@@ -96,7 +90,7 @@ def small(
 
 def test_without_time_for_all_plans_the_assumed_one_is_among_them() -> None:
     found = searched(
-        model_named("qwen3-235b-a22b"),
+        transformer("qwen3-235b-a22b"),
         PlanDraft().with_keys({"global_batch": 256, "batch.sequence": 4096}),
         load_machine("dgx-b200"),
         num_ranks=64,
@@ -124,7 +118,7 @@ def test_without_time_for_all_plans_the_assumed_one_is_among_them() -> None:
 def test_the_best_is_that_of_looking_at_every_plan(
     name: str, machine: str, num_ranks: int, keys: dict[str, object]
 ) -> None:
-    model, stated = model_named(name), draft(**keys)
+    model, stated = transformer(name), draft(**keys)
 
     found = searched(
         model,
@@ -149,7 +143,7 @@ def test_the_best_under_rules_of_substitution_is_costed_under_them() -> None:
     assert found.best.step_ns < plain.best.step_ns
     hardware = load_machine("dgx-h100")
     costs = Substituted(software_costs(hardware), (rule_named("fp8"),), hardware.chip)
-    again = estimate(model_named("llama3.2-1b"), found.best.plan, hardware, costs=costs)
+    again = estimate(transformer("llama3.2-1b"), found.best.plan, hardware, costs=costs)
     assert again.step_ns == found.best.step_ns
 
 
@@ -175,7 +169,7 @@ def test_a_gap_is_kept_to() -> None:
 
 
 def test_promises_are_kept_by_the_best_that_keeps_them() -> None:
-    model, stated = model_named("llama3.2-1b"), draft(micro_batch=1, schedule="1f1b")
+    model, stated = transformer("llama3.2-1b"), draft(micro_batch=1, schedule="1f1b")
     every = {
         size: exhaustive(model, stated, "dgx-h100", size) for size in (2, 4, 8)
     }  # the best first
@@ -240,7 +234,7 @@ def test_a_file_of_another_machine_model_or_cost_by_the_same_name_is_refused(
 ) -> None:
     path = tmp_path / "search.jsonl"
     small(resume=path)
-    machine, model = load_machine("dgx-h100"), model_named("llama3.2-1b")
+    machine, model = load_machine("dgx-h100"), transformer("llama3.2-1b")
     chip = replace(machine.chip, memory_bytes_per_ns=1_000.0)
     slower = replace(machine, host=replace(machine.host, chip=chip))
 
@@ -319,7 +313,7 @@ def test_constraints_and_refusals_are_told() -> None:
 
 def test_the_fewest_gpus_come_before_a_shorter_step() -> None:
     found = searched(
-        model_named("llama3.2-1b"),
+        transformer("llama3.2-1b"),
         draft(micro_batch=1, schedule="1f1b", cp=1),
         load_machine("dgx-h100"),
         num_ranks=(8, 2, 4),
@@ -333,12 +327,12 @@ def test_the_cheapest_token_needs_a_price_and_a_machine_its_chips() -> None:
     with pytest.raises(WorkloadError, match="state a price"):
         Target(objective=Objective.COST)
     with pytest.raises(MachineError, match="the plan needs 4,096 chips"):
-        searched(model_named("gpt2"), draft(), load_machine("superpod-h100"), num_ranks=4096)
+        searched(transformer("gpt2"), draft(), load_machine("superpod-h100"), num_ranks=4096)
 
 
 def test_the_cheapest_token_of_few_gpus_is_found_in_no_time_at_all() -> None:
     found = searched(
-        model_named("llama3.2-1b"),
+        transformer("llama3.2-1b"),
         draft(micro_batch=1, schedule="1f1b", cp=1),
         load_machine("dgx-h100"),
         num_ranks=(4, 8),
@@ -415,7 +409,7 @@ def test_the_front_of_several_objectives_has_the_best_of_each() -> None:
     several = (Objective.STEP, Objective.GPUS, Objective.COST)
     target = Target(objective=several[0], also=several[1:], price_per_hour=2.0)
     found = searched(
-        model_named("llama3.2-1b"),
+        transformer("llama3.2-1b"),
         draft(micro_batch=1, schedule="1f1b", cp=1),
         load_machine("dgx-h100"),
         num_ranks=(8, 2, 4),
@@ -428,7 +422,7 @@ def test_the_front_of_several_objectives_has_the_best_of_each() -> None:
     assert min(one.step_ns for one in front) == (found.leaders[0].unit_ns or 0)
     for objective in several[1:]:
         best = searched(
-            model_named("llama3.2-1b"),
+            transformer("llama3.2-1b"),
             draft(micro_batch=1, schedule="1f1b", cp=1),
             load_machine("dgx-h100"),
             num_ranks=(8, 2, 4),
@@ -440,7 +434,7 @@ def test_the_front_of_several_objectives_has_the_best_of_each() -> None:
 def test_the_longest_of_steps_decide_where_they_are_asked_for() -> None:
     target = Target(objective=Objective.P95)
     found = searched(
-        model_named("llama3.2-1b"),
+        transformer("llama3.2-1b"),
         draft(
             micro_batch=1, schedule="1f1b", cp=1, recompute="none", **{"sharding.level": "zero1"}
         ),

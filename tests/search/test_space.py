@@ -11,7 +11,8 @@ from foretrace.base import WorkloadError
 from foretrace.search import MORE_VARIABLES, SpaceLimits, plan_space
 from foretrace.search.constraints import Constraint
 from foretrace.search.space import Listing, columns_of, promising_last
-from foretrace.workload import Plan, PlanDraft, Recompute, Sharding, Transformer, load_model
+from foretrace.workload import Plan, PlanDraft, Recompute, Sharding, Transformer
+from tests.models import transformer
 
 ROW: dict[str, object] = {
     "tp": 4, "cp": 1, "pp": 8, "dp": 2, "ep": 1, "micro_batch": 1, "microbatches": 16,
@@ -21,9 +22,7 @@ ROW: dict[str, object] = {
 
 
 def llama() -> Transformer:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
-    return model
+    return transformer("llama3-8b")
 
 
 def draft(**keys: object) -> PlanDraft:
@@ -81,8 +80,7 @@ def test_a_listing_goes_on_where_it_was_left_and_has_the_assumed_plan_first() ->
 
 
 def test_the_first_of_very_many_plans_are_of_every_kind() -> None:
-    model = load_model("qwen3-235b-a22b")
-    assert isinstance(model, Transformer)
+    model = transformer("qwen3-235b-a22b")
     space = plan_space(draft(), SpaceLimits.of(model), 256)
 
     first = list(islice(space.plans(), 2_000))
@@ -129,8 +127,7 @@ def test_a_batch_has_to_be_stated_and_dp_follows() -> None:
 
 
 def test_more_variables_are_searched_where_that_is_asked_for() -> None:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     limits = SpaceLimits.of(model)
     keys = {"global_batch": 32, "batch.sequence": 2048, "recompute": "none", "tp": 2, "pp": 4}
     draft = PlanDraft().with_keys({**keys, "schedule": "1f1b", "chunks": 1, "micro_batch": 1})

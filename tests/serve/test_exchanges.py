@@ -10,7 +10,7 @@ from foretrace.machine import load_machine
 from foretrace.serve import Engine, machine_of
 from foretrace.serve.exchanges import exchange_ns, sums_ns
 from foretrace.serve.of_profiles import logits_ns
-from foretrace.workload import Transformer, load_model
+from tests.models import transformer
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -94,8 +94,7 @@ def test_sums_never_take_longer_than_nccl_and_more_bytes_take_longer(
 
 
 def test_gpus_gather_the_last_layer_of_every_sequence() -> None:
-    model = load_model("qwen3-32b")
-    assert isinstance(model, Transformer)
+    model = transformer("qwen3-32b")
     machine, counts = load_machine("rtx-pro-server"), np.array([1, 128])
 
     alone = logits_ns(model, Engine(), None, counts)

@@ -12,27 +12,22 @@ from foretrace.base import Float64s, WorkloadError
 from foretrace.machine import load_machine
 from foretrace.serve import Deployment, StepBatch, deployment, engine_of
 from foretrace.serve.expert_layers import fullest_rank, halved_ns
-from foretrace.workload import Experts, Transformer, load_model
+from foretrace.workload import Experts
+from tests.models import transformer
 
 WIDE = {"enable_expert_parallel": True, "max_num_seqs": 256, "max_model_len": 8192}
 DEEP = {**WIDE, "enable_eplb": True, "enable_dbo": True}
 
 
-def model_named(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
-
-
 def experts_of(name: str) -> Experts:
-    experts = model_named(name).experts
+    experts = transformer(name).experts
     assert experts is not None
     return experts
 
 
 def deployed(name: str, machine: str, **stated: object) -> Deployment:
     return deployment(
-        model_named(name), engine_of(json.loads(json.dumps(stated))), machine=load_machine(machine)
+        transformer(name), engine_of(json.loads(json.dumps(stated))), machine=load_machine(machine)
     )
 
 
@@ -196,7 +191,7 @@ def test_rows_of_others_experts_pass_through_a_rank() -> None:
         deployed("qwen3-30b-a3b", "dgx-h100", all2all_backend=backend, **COPIES).times
         for backend in ("allgather_reducescatter", "deepep_high_throughput")
     )
-    model = model_named("qwen3-30b-a3b")
+    model = transformer("qwen3-30b-a3b")
     assert model.experts is not None
     rows = 4096 * model.experts.num_active / 2
     moved = rows * 2 * (5 * model.experts.width + 2 * model.hidden) * model.num_layers

@@ -6,13 +6,12 @@ import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.serve import Deployment, Engine, ServiceTarget, knee_of, requests_named
-from foretrace.workload import Transformer, load_model
+from tests.models import transformer
 from tests.serve.made import constant_step
 
 
 def test_latencies_rise_where_an_engine_cannot_keep_up() -> None:
-    model = load_model("llama3.1-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3.1-8b")
     engine = Engine(max_num_seqs=4)
     times = constant_step(10_000_000)  # 4 sequences of 10 steps: 40 requests/s at most
     one = Deployment(model=model, engine=engine, times=times, gpu="card", num_blocks=10_000)

@@ -19,7 +19,8 @@ from foretrace.serve import (
     engine_of,
     engine_run,
 )
-from foretrace.workload import Transformer, layers_of_stages, load_model, serving_memory
+from foretrace.workload import Transformer, layers_of_stages, serving_memory
+from tests.models import transformer
 from tests.serve.made import (
     LEAST_BLOCKS,
     constant_step,
@@ -114,9 +115,7 @@ def test_the_slowest_stage_bounds_the_steps() -> None:
 
 
 def llama() -> Transformer:
-    model = load_model("llama3.2-1b")
-    assert isinstance(model, Transformer)
-    return model
+    return transformer("llama3.2-1b")
 
 
 def test_layers_over_stages_take_as_long_as_in_one_and_the_way_between() -> None:

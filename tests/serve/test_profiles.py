@@ -22,6 +22,7 @@ from foretrace.serve import (
 )
 from foretrace.serve.of_kernels import profiles_of_kernels, under_rules
 from foretrace.workload import Transformer, load_model
+from tests.models import transformer
 
 TOKENS = (1, 8, 64, 512, 2048)
 KEYS = (0, 16, 512, 4096)
@@ -69,9 +70,7 @@ def read(folder: Path, **change: object) -> LayerProfiles:
 
 @pytest.fixture
 def model() -> Transformer:
-    found = load_model("llama3.1-8b")
-    assert isinstance(found, Transformer)
-    return found
+    return transformer("llama3.1-8b")
 
 
 def test_a_step_is_exact_where_layers_were_measured(tmp_path: Path, model: Transformer) -> None:
@@ -166,8 +165,7 @@ def test_a_folder_without_profiles(tmp_path: Path) -> None:
 
 
 def test_experts_are_activated_as_trained_gates_do() -> None:
-    model = load_model("qwen3-30b-a3b")
-    assert isinstance(model, Transformer)
+    model = transformer("qwen3-30b-a3b")
     tokens = 2 ** np.arange(12)
 
     found = activated_experts(model, tokens)

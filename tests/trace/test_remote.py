@@ -10,12 +10,7 @@ import pytest
 
 import foretrace as ft
 from foretrace.base import TraceError
-from tests.trace.kineto_json import file_text
-
-
-def text_of(rank: int) -> bytes:
-    event = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 1 + rank}
-    return file_text([event], members={"distributedInfo": {"rank": rank, "world_size": 2}})
+from tests.trace.test_archives import text_of
 
 
 @pytest.fixture

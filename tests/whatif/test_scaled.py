@@ -10,7 +10,8 @@ from foretrace.estimate import Estimate, estimate
 from foretrace.machine import load_machine
 from foretrace.whatif import StepCurve, scaled_along, scaled_step, step_curve
 from foretrace.whatif.scaled import LAUNCH_FACTORS, changed_share
-from foretrace.workload import Implementation, Plan, Transformer, load_model
+from foretrace.workload import Implementation, Plan
+from tests.models import transformer
 
 FACTORS = np.array(LAUNCH_FACTORS)
 
@@ -22,8 +23,7 @@ def curve(device_ns: float, launches_ns: float = 0.0, **critical_ns: float) -> S
 
 def tiny(launch: str, *, micro_batch: int = 1) -> Estimate:
     """A step of four small layers on one GPU."""
-    model = load_model("gpt2")
-    assert isinstance(model, Transformer)
+    model = transformer("gpt2")
     plan = Plan(
         global_batch=micro_batch,
         micro_batch=micro_batch,

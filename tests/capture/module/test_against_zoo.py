@@ -30,9 +30,9 @@ from foretrace.workload import (
     Transformer,
     blocks_of_model,
     flops,
-    load_model,
 )
 from tests.capture.module.networks import Llama, tokens_and_answers
+from tests.models import transformer
 
 SIZES = (1024, 16, 4, 2816, 4096)  # hidden, heads, key heads, width, vocabulary
 TOKENS, LAYERS = 512, 4
@@ -55,8 +55,7 @@ def plan_of(**fields: Any) -> Plan:
 
 def model() -> Transformer:
     hidden, heads, keys, width, vocabulary = SIZES
-    found = load_model("llama3-8b")
-    assert isinstance(found, Transformer)
+    found = transformer("llama3-8b")
     return replace(
         found,
         num_layers=LAYERS,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrace.machine import load_machine
-from foretrace.workload import Model, Plan, PlanDraft, Transformer, complete, load_model
+from foretrace.workload import Model, Plan, PlanDraft, Transformer, complete
+from tests.models import transformer
 
 MACHINE = load_machine("h100-24k")
 
 
 def small_model(num_layers: int = 4) -> Transformer:
     """Llama 3 8B with few layers."""
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     return replace(model, num_layers=num_layers)
 
 

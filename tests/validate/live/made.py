@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from foretrace.capture import Device, HostSpeed, Row, TrainingSettings
 from foretrace.validate.live.host import LiveHost
-from foretrace.workload import Transformer, load_model
+from foretrace.workload import Transformer
+from tests.models import transformer
 
 CPU = Device("cpu", "CPU of a test", ("fp32",))
 MIB = 1 << 20
@@ -14,8 +15,7 @@ MIB = 1 << 20
 
 def gpt(settings: TrainingSettings) -> Transformer:
     """The model that the training program trains, as the workload floor describes models."""
-    like = load_model("gpt2")
-    assert isinstance(like, Transformer)
+    like = transformer("gpt2")
     return replace(
         like,
         num_layers=settings.layers,

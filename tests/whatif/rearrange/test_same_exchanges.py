@@ -26,13 +26,13 @@ from foretrace.workload import (
     Transformer,
     blocks_of_model,
     gathered,
-    load_model,
     pools_of,
     reduced,
     schedule_of,
 )
 from foretrace.workload.exchanges.gradients import buckets_of
 from foretrace.workload.layout.units import chunks_of
+from tests.models import transformer
 from tests.whatif.resize.models import program_of_model
 
 # Kind, group, bytes and number format of an exchange.
@@ -44,8 +44,7 @@ _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 @cache
 def model() -> Transformer:
     """A small one whose sizes tell each other apart."""
-    found = load_model("llama3.2-1b")
-    assert isinstance(found, Transformer)
+    found = transformer("llama3.2-1b")
     return replace(found, num_layers=_LAYERS, ties_embeddings=False)
 
 

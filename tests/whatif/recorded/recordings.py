@@ -12,8 +12,9 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Recording
 from foretrace.simulate import simulate
 from foretrace.whatif.recorded.program import RecordedPiece, pieces_of
-from foretrace.workload import Plan, Transformer, blocks_of_model, layout, load_model
+from foretrace.workload import Plan, blocks_of_model, layout
 from tests.acceptance.recovery import recording_of_job
+from tests.models import transformer
 from tests.truth import JobConfig, make_job
 
 _LEFT_OUT = (NodeKind.HUB, NodeKind.GHOST)
@@ -51,8 +52,7 @@ def recording_of_graph(graph: ExecutionGraph) -> Recording:
 @cache
 def laid_out(plan: Plan, model_name: str = "llama3.2-1b", num_layers: int = 4) -> Recording:
     """All ranks of a small model under a plan, every device operation of one microsecond."""
-    model = load_model(model_name)
-    assert isinstance(model, Transformer)
+    model = transformer(model_name)
     model = replace(model, num_layers=num_layers)
     graph = layout(blocks_of_model(model, plan), plan, folded=False).graph
     is_working = graph.is_of(*_WORKING)

@@ -15,7 +15,8 @@ from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.named import Divided, Sizes
 from foretrace.whatif.resize.read import read_sizes
-from foretrace.workload import Implementation, Plan, Transformer, load_model
+from foretrace.workload import Implementation, Plan, Transformer
+from tests.models import transformer
 from tests.truth import JobConfig, single_kernel_layer
 from tests.whatif.recorded.recordings import recording_of
 from tests.whatif.resize.models import program_of_model, sizes_of
@@ -23,8 +24,7 @@ from tests.whatif.resize.models import program_of_model, sizes_of
 
 def small_model() -> Transformer:
     """Three layers of a small Llama."""
-    model = load_model("llama3.2-1b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3.2-1b")
     return replace(model, num_layers=3)
 
 

@@ -14,7 +14,8 @@ from foretrace.graph import Part, Phase
 from foretrace.whatif.resize.named import DimensionKind, Dimensions, Sizes
 from foretrace.whatif.resize.rewriting import Context, RecordedOperator, rewritten_block
 from foretrace.whatif.resize.tensors import strided
-from foretrace.workload import Implementation, Plan, Transformer, load_model
+from foretrace.workload import Implementation, Plan, Transformer
+from tests.models import transformer
 from tests.whatif.resize.models import PARTS, known_of, operators, rewritten, sizes_of, with_sizes
 
 SHORT = Plan(tensor=2, micro_batch=2, sequence=1024)
@@ -38,13 +39,6 @@ SOFTWARE = {
 # Of these no reading of the shapes alone can be right: a pair of gradients beside each other looks
 # like two sequences, and a square matrix like itself turned.
 TWO_WAYS = ("norm parameters' gradient", "accumulation of attention output weight gradient")
-
-
-def model_named(name: str) -> Transformer:
-    """A transformer of the catalogue."""
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
 
 
 def edited(sizes: Sizes, plan: Plan, edit: str) -> tuple[Sizes, Plan]:
@@ -93,7 +87,7 @@ def differing(
     ],
 )
 def test_operators_become_those_of_the_edited_model(name: str, plan: str, software: str) -> None:
-    model, base = model_named(name), replace(PLANS[plan], implementation=SOFTWARE[software])
+    model, base = transformer(name), replace(PLANS[plan], implementation=SOFTWARE[software])
     sizes = sizes_of(model)
 
     for edit in ("hidden", "feed-forward", "vocabulary", "heads", "sequence", "microbatch"):
@@ -106,7 +100,7 @@ def test_operators_become_those_of_the_edited_model(name: str, plan: str, softwa
 @pytest.mark.parametrize("software", SOFTWARE)
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_more_tensor_ranks_divide_what_they_divide(software: str, is_cut: bool) -> None:
-    model = model_named("llama3-8b")
+    model = transformer("llama3-8b")
     base = replace(SHORT, sequence_parallel=is_cut, implementation=SOFTWARE[software])
     sizes = sizes_of(model)
     after = (sizes, replace(base, tensor=4))
@@ -116,7 +110,7 @@ def test_more_tensor_ranks_divide_what_they_divide(software: str, is_cut: bool) 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_recorded_sizes_give_the_recorded_signatures_themselves(plan: str) -> None:
-    model, base = model_named("llama3-8b"), PLANS[plan]
+    model, base = transformer("llama3-8b"), PLANS[plan]
     sizes = sizes_of(model)
     known = known_of((sizes, base), (sizes, base))
 
@@ -131,7 +125,7 @@ def test_the_recorded_sizes_give_the_recorded_signatures_themselves(plan: str) -
 @st.composite
 def jobs(draw: st.DrawFn) -> tuple[Transformer, Plan, Sizes, Plan]:
     """A model under a plan, and both after an edit of anything."""
-    model = model_named("llama3-8b")
+    model = transformer("llama3-8b")
     pairs = []
     tensors = draw(st.sampled_from([[1], [2, 4]]))  # from one rank to two the operators differ
     for _ in range(2):
@@ -199,7 +193,7 @@ def test_there_and_back_again_is_where_it_began(
 
 
 def test_ranks_that_do_not_divide_a_size_are_refused_with_the_arithmetic() -> None:
-    model = model_named("llama3-8b")
+    model = transformer("llama3-8b")
     sizes = sizes_of(model)
     known = known_of((sizes, SHORT), (sizes, replace(SHORT, tensor=3)))
 

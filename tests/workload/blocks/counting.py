@@ -17,14 +17,7 @@ from foretrace.workload import (
     Plan,
     Transformer,
     blocks_of_model,
-    load_model,
 )
-
-
-def transformer(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
 
 
 def parts(blocks: ModelBlocks) -> Iterator[Passes]:

@@ -23,7 +23,7 @@ from foretrace.workload import (
 )
 from foretrace.workload.blocks.adapters import adapter_weights
 from foretrace.workload.exchanges.gradients import total_parameters
-from tests.workload.blocks.counting import transformer
+from tests.models import transformer
 
 LLAMA = transformer("llama3-8b")
 ALL = Plan(data=2, global_batch=4, sequence=1024)

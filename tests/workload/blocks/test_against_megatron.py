@@ -15,7 +15,8 @@ from foretrace.cost import FittedKernels, operation_of
 from foretrace.machine import load_chip
 from foretrace.operators import parsed_shapes
 from foretrace.workload import Group, Implementation, ModelBlocks, Plan, Precision, blocks_of_model
-from tests.workload.blocks.counting import exchanges, operators, parts, transformer
+from tests.models import transformer
+from tests.workload.blocks.counting import exchanges, operators, parts
 
 LAYERS, FORMAT = 40, "fp16"
 

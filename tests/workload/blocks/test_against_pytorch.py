@@ -20,7 +20,8 @@ from foretrace.workload import (
     Transformer,
 )
 from foretrace.workload.blocks.signatures import array, call
-from tests.workload.blocks.counting import first_layer, is_attention, operators, transformer
+from tests.models import transformer
+from tests.workload.blocks.counting import first_layer, is_attention, operators
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 

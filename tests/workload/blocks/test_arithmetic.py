@@ -22,7 +22,8 @@ from foretrace.workload import (
     blocks_of_model,
     flops,
 )
-from tests.workload.blocks.counting import distinct, first_layer, parts, product_flops, transformer
+from tests.models import transformer
+from tests.workload.blocks.counting import distinct, first_layer, parts, product_flops
 from tests.workload.models.strategies import transformers
 
 DENSE = ("llama3-8b", "llama2-13b", "mpt-7b", "gpt3-6.7b", "bloom-176b", "gpt2-large")

@@ -9,7 +9,8 @@ import pytest
 from foretrace.base import CollectiveKind, WorkloadError
 from foretrace.operators import parsed_shapes
 from foretrace.workload import Implementation, Plan, blocks_of_model
-from tests.workload.blocks.counting import exchanges, first_layer, operators, transformer
+from tests.models import transformer
+from tests.workload.blocks.counting import exchanges, first_layer, operators
 
 
 def test_a_norm_over_all_heads_is_of_whole_tokens_on_every_tensor_rank() -> None:

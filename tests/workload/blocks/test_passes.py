@@ -26,7 +26,8 @@ from foretrace.workload import (
     model_names,
     parameters,
 )
-from tests.workload.blocks.counting import distinct, first_layer, parts, transformer
+from tests.models import transformer
+from tests.workload.blocks.counting import distinct, first_layer, parts
 
 LLAMA = transformer("llama3-8b")
 

@@ -20,7 +20,8 @@ from foretrace.workload import (
     flops,
     parameters,
 )
-from tests.workload.blocks.counting import distinct, parts, product_flops, transformer
+from tests.models import transformer
+from tests.workload.blocks.counting import distinct, parts, product_flops
 
 torch = pytest.importorskip("torch")
 

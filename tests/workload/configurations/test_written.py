@@ -28,6 +28,7 @@ from foretrace.workload import (
     read_configuration,
     write_configuration,
 )
+from tests.models import transformer
 
 LAYERS = 24
 MODEL = load_model("gpt2-large")
@@ -231,8 +232,7 @@ def test_what_has_no_counterpart_is_named() -> None:
 
     assert "pipeline.schedule = zb-h1" in write_configuration(plan, "megatron").lost
     assert "parallelism.pp = 4" in write_configuration(plan, "deepspeed").lost
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     lost = write_configuration(plan, "torchtitan", model).lost
     assert "the shape of the model: this software has models by name" in lost
 

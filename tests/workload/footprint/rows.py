@@ -24,9 +24,9 @@ from foretrace.workload import (
     Software,
     Transformer,
     footprint,
-    load_model,
     schedule_of,
 )
+from tests.models import transformer
 
 _GIB = 2**30
 _CHIPS = {
@@ -157,8 +157,7 @@ def _plan(row: dict[str, str], implementation: Implementation, precision: Precis
 
 
 def _model(row: dict[str, str]) -> Transformer:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     return replace(
         model,
         num_layers=int(row["layers"]),

@@ -16,13 +16,13 @@ from foretrace.workload import (
     Plan,
     Recompute,
     Sharding,
-    Transformer,
     footprint,
     load_model,
     schedule_of,
     software_of,
 )
 from foretrace.workload.footprint.parts import layer_bytes
+from tests.models import transformer
 
 _PLAN = Plan(
     tensor=8, pipeline=16, data=128, global_batch=2048, sequence=8192, sequence_parallel=True
@@ -201,8 +201,7 @@ def test_a_layer_of_deepseek_v3_keeps_what_its_sizes_add_up_to() -> None:
     routed = 2 * 4 * 256 + experts * (2 * hidden + 2 * 3 * 2048)
     shared = 2 * 3 * 2048
     plan = Plan(data=8, expert=8, global_batch=8, sequence=4096)
-    model = load_model("deepseek-v3")
-    assert isinstance(model, Transformer)
+    model = transformer("deepseek-v3")
 
     kept = layer_bytes(model, plan, MEGATRON, layer=model.layers[-1]).kept_bytes
 
@@ -211,8 +210,7 @@ def test_a_layer_of_deepseek_v3_keeps_what_its_sizes_add_up_to() -> None:
 
 def test_tokens_are_kept_once_more_where_weights_are_applied_to_them() -> None:
     plan = Plan(data=8, expert=8, global_batch=8, sequence=4096)
-    model = load_model("mixtral-8x7b")
-    assert isinstance(model, Transformer)
+    model = transformer("mixtral-8x7b")
 
     within, apart = (
         layer_bytes(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from foretrace.workload import PYTORCH, Implementation, Plan, Transformer, load_model
+from foretrace.workload import PYTORCH, Implementation, Plan
 from foretrace.workload.footprint.parts import head_bytes
+from tests.models import transformer
 
 
 @dataclass
@@ -64,8 +65,7 @@ def reserved_by_a_plain_loss(numbers: int) -> int:
 
 
 def test_a_plain_loss_reserves_the_logits_beside_three_fp32_tensors() -> None:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     plan = Plan(implementation=Implementation(fuses_loss=False), sequence=4096)
     logits = 4096 * model.vocabulary
 

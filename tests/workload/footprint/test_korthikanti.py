@@ -11,10 +11,9 @@ from foretrace.workload import (
     Implementation,
     Plan,
     Recompute,
-    Transformer,
-    load_model,
 )
 from foretrace.workload.footprint.parts import layer_bytes
+from tests.models import transformer
 
 _DROPPING = replace(MEGATRON, has_dropout=True)
 _PLAIN = Plan(
@@ -30,8 +29,7 @@ def counted(plan: Plan) -> float:
 
     The paper leaves those out as small: two fp32 numbers a token and norm.
     """
-    model = load_model("gpt3-175b")
-    assert isinstance(model, Transformer)
+    model = transformer("gpt3-175b")
     kept = layer_bytes(model, plan, _DROPPING, layer=model.layers[0]).kept
     total = sum(each.num_bytes for each in kept if "statistics" not in each.label)
     return total / (plan.sequence * plan.micro_batch * model.hidden)

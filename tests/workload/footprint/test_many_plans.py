@@ -19,9 +19,9 @@ from foretrace.workload import (
     Transformer,
     check_plan,
     footprint,
-    load_model,
     schedule_of,
 )
+from tests.models import transformer
 
 MODELS = (
     *("llama3-405b", "llama3-8b", "llama3-70b", "llama3.2-1b", "gpt3-6.7b", "gpt3-175b"),
@@ -77,8 +77,7 @@ def legal_plans(model: Transformer, choice: random.Random) -> Iterator[Plan]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_stages_hold_under_many_plans_what_they_hold_under_each(name: str) -> None:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
+    model = transformer(name)
     memory = PlanMemory(model)
     for plan, _ in zip(legal_plans(model, random.Random(name)), range(25), strict=False):
         alone = footprint(model, plan, schedule_of(plan))

@@ -18,11 +18,11 @@ from foretrace.workload import (
     Precision,
     Recompute,
     Transformer,
-    load_model,
 )
 from foretrace.workload.footprint.kept import layer_kept
 from foretrace.workload.footprint.parts import head_bytes, layer_bytes
 from foretrace.workload.footprint.sizes import sizes_of
+from tests.models import transformer
 
 torch = pytest.importorskip("torch")
 
@@ -40,8 +40,7 @@ _BATCH, _SEQUENCE = 2, 24
 
 def small(*, kv_heads: int, is_gated: bool = True, norm: Norm = Norm.RMS) -> Transformer:
     """A transformer whose layer is the module below."""
-    base = load_model("llama3-8b")
-    assert isinstance(base, Transformer)
+    base = transformer("llama3-8b")
     attention = ModelAttention(
         num_heads=4,
         num_kv_heads=kv_heads,

@@ -9,6 +9,7 @@ import pytest
 from foretrace.workload import Plan, Precision, Sharding, Transformer, load_model
 from foretrace.workload import parameters as parameters_of
 from foretrace.workload.footprint.states import Held, ends_held, layer_held, states_of
+from tests.models import transformer
 
 _BILLIONS = Held(matrices=7_500_000_000)
 _MIXED = Precision(gradients="bf16")  # the paper keeps 16-bit gradients
@@ -85,8 +86,7 @@ def test_a_rank_alone_holds_every_parameter(name: str) -> None:
 
 
 def test_experts_are_divided_over_expert_ranks_and_the_rest_over_tensor_ranks() -> None:
-    model = load_model("mixtral-8x7b")
-    assert isinstance(model, Transformer)
+    model = transformer("mixtral-8x7b")
     alone = layer_held(model, model.layers[0], Plan())
 
     held = layer_held(model, model.layers[0], Plan(tensor=2, data=4, expert=4, expert_tensor=1))

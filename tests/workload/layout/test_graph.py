@@ -21,13 +21,12 @@ from foretrace.workload import (
     Schedule,
     ScheduleUnit,
     Sharding,
-    Transformer,
     blocks_of_model,
     launch_named,
     layout,
-    load_model,
     schedule_of,
 )
+from tests.models import transformer
 from tests.workload.layout.parts import (
     durations,
     layer,
@@ -52,8 +51,7 @@ PLAN = Plan(
 @pytest.fixture(scope="module")
 def small() -> LaidOut:
     """A published model's layers, few of them, under a plan with every dimension but one."""
-    llama = load_model("llama3-8b")
-    assert isinstance(llama, Transformer)
+    llama = transformer("llama3-8b")
     short = replace(llama, num_layers=4)
     return layout(blocks_of_model(short, PLAN), PLAN)
 

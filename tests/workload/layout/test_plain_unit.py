@@ -18,9 +18,7 @@ from foretrace.workload import (
     Recompute,
     Sharding,
     Tables,
-    Transformer,
     blocks_of_model,
-    load_model,
 )
 from foretrace.workload.layout.part_times import Kernel, KernelTimes, PartTimes
 from foretrace.workload.layout.piece_program import PieceProgram, unit_program
@@ -29,6 +27,7 @@ from foretrace.workload.layout.sharded import gathered_chunk
 from foretrace.workload.layout.tables import ExchangeKind
 from foretrace.workload.layout.units import Chunk, UnitTemplates, chunks_of
 from foretrace.workload.schedule.catalogue import schedule_of
+from tests.models import transformer
 
 BASE = Plan(global_batch=16, sequence=1024, tensor=2, pipeline=2, sequence_parallel=True)
 PLANS = [
@@ -66,8 +65,7 @@ class Both:
     """Units of a plan, made in both ways."""
 
     def __init__(self, name: str, plan: Plan) -> None:
-        model = load_model(name)
-        assert isinstance(model, Transformer)
+        model = transformer(name)
         blocks = blocks_of_model(replace(model, num_layers=8), plan)
         tables = Tables()
         self.chunks = chunks_of(blocks, plan, schedule_of(plan))

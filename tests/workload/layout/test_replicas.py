@@ -12,18 +12,16 @@ from foretrace.workload import (
     LaidOut,
     Plan,
     PlanDraft,
-    Transformer,
     blocks_of_model,
     complete,
     layout,
-    load_model,
     replica_of_rank,
 )
+from tests.models import transformer
 
 
 def plan_and_layout(num_replicas: int | None, *, folded: bool = True) -> tuple[Plan, LaidOut]:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     small = replace(model, num_layers=2)
     keys = {"tp": 2, "pp": 2, "dp": 4, "global_batch": 16, "batch.sequence": 1024}
     plan = complete(PlanDraft().with_keys(keys), small)

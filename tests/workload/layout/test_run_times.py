@@ -19,11 +19,11 @@ from foretrace.workload import (
     Recompute,
     RunTimes,
     Tables,
-    Transformer,
     blocks_of_model,
     load_model,
     unit_layout,
 )
+from tests.models import transformer
 
 COSTS = Remembered(step_costs(load_machine("llama3-24k")))
 BASE = Plan(global_batch=1, sequence=2048)
@@ -39,8 +39,7 @@ PLANS = [
 def test_passes_of_all_parts_take_what_segments_of_a_step_take(
     plan: Plan, inflation: Inflation | None
 ) -> None:
-    model = load_model("llama3-8b")
-    assert isinstance(model, Transformer)
+    model = transformer("llama3-8b")
     blocks = blocks_of_model(replace(model, num_layers=2), plan)
     parts = [one for one in (blocks.embedding, *blocks.layers, blocks.head) if one is not None]
     times = RunTimes(plan, KernelTimes(UnitTiming(COSTS, inflation), Tables()))

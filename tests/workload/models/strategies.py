@@ -20,8 +20,8 @@ from foretrace.workload import (
     StateRule,
     StateSpace,
     Transformer,
-    load_model,
 )
+from tests.models import transformer
 
 small = st.integers(1, 9)
 
@@ -102,8 +102,7 @@ def attentions(draw: st.DrawFn) -> ModelAttention:
 @st.composite
 def transformers(draw: st.DrawFn) -> Transformer:
     """Small transformers; every feature on or off."""
-    base = load_model("llama3-8b")
-    assert isinstance(base, Transformer)
+    base = transformer("llama3-8b")
     return replace(
         base,
         name="small",

@@ -19,6 +19,7 @@ from foretrace.workload import (
     load_model,
     parameters,
 )
+from tests.models import transformer
 from tests.workload.models.strategies import transformers
 
 torch = pytest.importorskip("torch")
@@ -35,12 +36,6 @@ from tests.workload.models.networks import (  # noqa: E402
     delta_rule,
 )
 from tests.workload.models.unets import UNet  # noqa: E402
-
-
-def transformer(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
 
 
 def counted(call: object) -> int:

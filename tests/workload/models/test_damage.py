@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from foretrace.base import WorkloadError
 from foretrace.workload import account, from_hf_config, load_model
 from foretrace.workload.models.files import PRESETS
+from tests.descriptions import as_toml
 
 NAMES = ("llama4-maverick", "deepseek-v3", "dlrm-mlperf-v2", "modelscope-video", "zionex-12t")
 scalars = (
@@ -27,16 +26,6 @@ values = (
     | st.lists(scalars, max_size=3)
     | st.dictionaries(st.sampled_from(["value", "source", "assumed", "x"]), scalars, max_size=3)
 )
-
-
-def as_toml(value: object) -> str:
-    """A value on one line of TOML."""
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(key)} = {as_toml(each)}" for key, each in value.items())
-        return f"{{ {inner} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(as_toml, value))}]"
-    return json.dumps(value)
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])

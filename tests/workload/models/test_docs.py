@@ -19,6 +19,7 @@ from foretrace.workload import (
     model_names,
 )
 from foretrace.workload.models.hugging_face import _TABLES
+from tests.models import transformer
 from tests.pages import check_made, table
 
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
@@ -132,8 +133,7 @@ def test_the_files_of_the_page_are_right(tmp_path: Path) -> None:
     for example in examples:
         path = tmp_path / "own.toml"
         path.write_text(example)
-        model = load_model(path)
-        assert isinstance(model, Transformer)
+        model = transformer(path)
         layers.append(model.num_layers)
 
     assert layers == [24, 4]

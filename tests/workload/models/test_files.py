@@ -72,9 +72,7 @@ def written(folder: Path, text: str, name: str = "own") -> Path:
 
 
 def transformer(path: Path | str, folders: tuple[Path, ...] = ()) -> Transformer:
-    model = load_model(path, folders)
-    assert isinstance(model, Transformer)
-    return model
+    return transformer(path, folders)
 
 
 def test_a_file_says_what_a_model_is(tmp_path: Path) -> None:

@@ -22,13 +22,8 @@ from foretrace.workload import (
     weight_bytes,
 )
 from foretrace.workload.models.flops import mean_keys
+from tests.models import transformer
 from tests.workload.models.strategies import reaches, transformers
-
-
-def transformer(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
 
 
 def pairs_seen(sequence: int, reach: Reach | None) -> int:

@@ -19,6 +19,7 @@ from foretrace.workload import (
     load_model,
     parameters,
 )
+from tests.models import transformer
 from tests.workload.models.configurations import COUNTED
 
 # What config.json of each states, as far as it says something about the shape.
@@ -205,8 +206,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 
 def shape(model: Transformer) -> Transformer:
     """A model without its name and where it comes from."""
-    base = load_model("llama3-8b")
-    assert isinstance(base, Transformer)
+    base = transformer("llama3-8b")
     return replace(
         model,
         name=base.name,

@@ -20,9 +20,9 @@ from foretrace.workload import (
     blocks_of_model,
     check_plan,
     from_hf_config,
-    load_model,
     parameters,
 )
+from tests.models import transformer
 from tests.workload.models.configurations import COUNTED
 from tests.workload.models.test_hugging_face import shape
 
@@ -61,8 +61,7 @@ def test_blocks_and_memory_hold_all_of_them(name: str) -> None:
     ],
 )
 def test_presets_are_what_their_configurations_say(name: str) -> None:
-    described = load_model(name)
-    assert isinstance(described, Transformer)
+    described = transformer(name)
     modules = described.num_prediction_modules
     blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     kept = {} if described.quantisation is None else {"quantization_config": blocks}

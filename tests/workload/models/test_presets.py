@@ -17,6 +17,7 @@ from foretrace.workload import (
     model_names,
     parameters,
 )
+from tests.models import transformer
 
 NAMES = model_names()
 
@@ -50,12 +51,6 @@ TOTALS = {
     "stable-diffusion-3-medium": "2.028",
     "flux.1-dev": "11.901",
 }
-
-
-def transformer(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.workload import Convention, Transformer, flops, load_model
+from foretrace.workload import Convention, Transformer, flops
+from tests.models import transformer
 
 # How runs call the models; cuts and unstated vocabularies are made below.
 NAME_BY_MODEL = {
@@ -30,8 +31,7 @@ def model_of(row: dict[str, str]) -> Transformer:
     preset = NAME_BY_MODEL.get(name, of_megatron)
     if name == "llama3.1-405b" and row["vocab"] == "32000":
         preset = "llama3.1-405b-mlperf"
-    model = load_model(preset)
-    assert isinstance(model, Transformer)
+    model = transformer(preset)
     if name == "gpt-175b-megascale":
         attention = replace(model.attention, num_heads=128, num_kv_heads=128, head_size=96)
         return replace(model, attention=attention)

@@ -14,12 +14,12 @@ from foretrace.workload import (
     SHARED_EXPERTS,
     Quantisation,
     Transformer,
-    load_model,
     model_called,
     quantisation_named,
     quantisation_of,
     serving_memory,
 )
+from tests.models import transformer
 
 GIB = 2**30
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
@@ -27,14 +27,8 @@ FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP4 = {"num_bits": 4, "type": "float", "group_size": 16}
 
 
-def named(name: str) -> Transformer:
-    model = load_model(name)
-    assert isinstance(model, Transformer)
-    return model
-
-
 def read(stated: dict[str, Any], model: str = "llama3.1-8b") -> Quantisation:
-    return quantisation_of(stated, named(model), "config.json")
+    return quantisation_of(stated, transformer(model), "config.json")
 
 
 def groups(weights: object, taken: object = None, **more: object) -> dict[str, Any]:
@@ -108,7 +102,7 @@ def test_what_is_kept_of_tokens(more: dict[str, Any], cache: str) -> None:
 # OpenAI, "gpt-oss-120b and gpt-oss-20b Model Card", arXiv:2508.10925, table 1: checkpoint sizes.
 @pytest.mark.parametrize(("name", "gib"), [("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)])
 def test_checkpoints_are_as_large_as_published(name: str, gib: float) -> None:
-    memory = serving_memory(named(name), capacity=100 * GIB)
+    memory = serving_memory(transformer(name), capacity=100 * GIB)
 
     assert memory.weights / GIB == pytest.approx(gib, rel=0.005)
 

@@ -1,0 +1,14 @@
+"""Models of the catalogue, of the kind that a test is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretrace.workload import Transformer, load_model
+
+
+def transformer(name: str | Path) -> Transformer:
+    """The transformer of that name, or in that file."""
+    model = load_model(name)
+    assert isinstance(model, Transformer)
+    return model
