@@ -129,7 +129,7 @@ def what_helps(sensitivity: Sensitivity, *, top: int = 10) -> WhatHelps:
     What gains less than 0.05% of the step is left out, so there may be fewer than `top`.
     """
     least_ns = _LEAST_SHARE * sensitivity.step_ns
-    gains = [(row, -_effect_ns(row)) for row in sensitivity.rows if row.kind not in _PLACES]
+    gains = [(row, -row.change_ns) for row in sensitivity.rows if row.kind not in _PLACES]
     helping = sorted(
         ((row, gain_ns) for row, gain_ns in gains if gain_ns >= least_ns),
         key=lambda one: (-one[1], _ORDER.index(one[0].kind), one[0].label),
@@ -150,11 +150,6 @@ def what_helps(sensitivity: Sensitivity, *, top: int = 10) -> WhatHelps:
             for place in kept
         ),
     )
-
-
-def _effect_ns(row: SensitivityRow) -> float:
-    """What the step grows by under the change that stands for a lever."""
-    return row.free_ns if row.faster_ns is None else row.faster_ns
 
 
 def _help(row: SensitivityRow, gain_ns: float, step_ns: int, *, inside: tuple[str, ...]) -> Help:

@@ -67,7 +67,6 @@ class LastSeen(Plain):
     operator: str  # that began last; "" none
     open_names: tuple[str, ...]  # what was open when the file ends, outermost first
     last_collective: str  # the last it began in the group; "" none
-    ends_before_ns: int  # how much earlier its last event is than that of those who wait
 
     @property
     def sentence(self) -> str:
@@ -304,7 +303,6 @@ def _circle(waits_for: dict[int, set[int]]) -> tuple[int, ...]:
 def _last_seen(recording: Recording, ending: Ending, stuck: list[Stuck]) -> LastSeen:
     """What a missing rank did last."""
     missed = next(one for one in stuck if ending.rank in one.missing_ranks)
-    others = [each.at_ns for each in recording.endings if each.rank in missed.waiting_ranks]
     # it began all before the first place that it missed, so the one before that is its last
     last = missed.position - 1
     names = [
@@ -318,7 +316,6 @@ def _last_seen(recording: Recording, ending: Ending, stuck: list[Stuck]) -> Last
         operator=ending.operator,
         open_names=ending.open_names,
         last_collective=f"{(*names, missed.name)[0]} number {last}" if last >= 0 else "",
-        ends_before_ns=max(others, default=ending.at_ns) - ending.at_ns,
     )
 
 

@@ -85,6 +85,11 @@ class SensitivityRow(Plain):
         return {**plain_fields(self), "kind": str(self.kind), "select": self.selection}
 
     @property
+    def change_ns(self) -> float:
+        """What the step grows by under the change that stands for the lever."""
+        return self.free_ns if self.faster_ns is None else self.faster_ns
+
+    @property
     def selection(self) -> str:
         """As a change writes it, without its factor: "ranks:3 compute"; "" of stragglers."""
         return selection_with(self.select).written if self.select else ""
@@ -149,13 +154,10 @@ def levers_table(rows: Sequence[SensitivityRow], step_ns: int, *, is_sorted: boo
 
         return of
 
-    def effect_ns(row: SensitivityRow) -> float:
-        return row.free_ns if row.faster_ns is None else row.faster_ns
-
     faster = f"{100 * (1 - FASTER):.0f} % faster"
     signed = Unit.SIGNED_SHARE
     if is_sorted:
-        rows = sorted(rows, key=lambda row: (effect_ns(row), row.label))
+        rows = sorted(rows, key=lambda row: (row.change_ns, row.label))
     return Table.of(
         "rows",
         rows,

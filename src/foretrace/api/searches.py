@@ -116,11 +116,11 @@ def search(
         gap: share of the best step below which what could still be gained is let be.
         resume: a file that what is found is kept in, and gone on from.
         software: what runs it, as in `estimate`.
-        costs: as in `estimate`, as all that follow.
-        inflation: so too.
+        costs: as in `estimate`.
+        inflation: as in `estimate`.
         substitutes: rules of substitution, as in "strassen:1", whose kernels take the place of
             those that are there where they are faster; what they hold meanwhile is not counted.
-        folders: so too.
+        folders: as in `estimate`.
         workers: processes that simulate plans beside each other.
         engine: where they run: "processes" of this machine, or "ray", on its cluster.
         progress: called now and then with how far it is.
@@ -228,9 +228,9 @@ def tables(
             "data-parallel".
         tiers: that they may be in: "hbm", "host", "ssd".
         time_s: seconds to spend.
-        costs: as in `estimate`, as all that follow.
-        inflation: so too.
-        folders: so too.
+        costs: as in `estimate`.
+        inflation: as in `estimate`.
+        folders: as in `estimate`.
         progress: called with what is done.
 
     Raises:

@@ -163,15 +163,25 @@ class Packer(ABC):
 
 
 @dataclass
-class AsItComes(Packer):
+class _QueuePacker(Packer, ABC):
+    """A packer whose state is one queue."""
+
+    room: Room
+    _held: deque[Piece] = field(default_factory=deque, init=False)
+
+    @property
+    def waiting(self) -> tuple[deque[Piece], ...]:
+        """One queue."""
+        return (self._held,)
+
+
+@dataclass
+class AsItComes(_QueuePacker):
     """Microbatches of the window's length, documents one after the other, cut where one ends."""
 
     name = "as it comes"
 
     keeps_documents_whole = False
-
-    room: Room
-    _held: deque[Piece] = field(default_factory=deque)
 
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """Steps of full microbatches."""
@@ -185,22 +195,14 @@ class AsItComes(Packer):
             for _ in range(count)
         ]
 
-    @property
-    def waiting(self) -> tuple[deque[Piece], ...]:
-        """One queue."""
-        return (self._held,)
-
 
 @dataclass
-class AsItComesWhole(Packer):
+class AsItComesWhole(_QueuePacker):
     """Documents one after the other, none cut: a microbatch ends with what fills it."""
 
     name = "as it comes, whole"
 
     keeps_documents_whole = True
-
-    room: Room
-    _held: deque[Piece] = field(default_factory=deque)
 
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """One step; none while documents are too few for every microbatch to have one."""
@@ -222,14 +224,9 @@ class AsItComesWhole(Packer):
         self._held.extendleft(reversed(list(chain.from_iterable(step))))
         return []
 
-    @property
-    def waiting(self) -> tuple[deque[Piece], ...]:
-        """One queue."""
-        return (self._held,)
-
 
 @dataclass
-class Greedy(Packer):
+class Greedy(_QueuePacker):
     """What windows of some steps hold, the longest first, each where there is least work.
 
     Microbatches have the window's length; what fits none is cut. Those of like work then make a
@@ -238,10 +235,8 @@ class Greedy(Packer):
 
     keeps_documents_whole = False
 
-    room: Room
     work: DocumentWork
     num_steps: int = 1  # that documents are held for
-    _held: deque[Piece] = field(default_factory=deque)
 
     @property
     def name(self) -> str:
@@ -273,11 +268,6 @@ class Greedy(Packer):
         best.sort(key=lambda step: min(piece[:2] for _, held in step for piece in held))
         for step in best:
             yield tuple(_in_order(held) for _, held in step)
-
-    @property
-    def waiting(self) -> tuple[deque[Piece], ...]:
-        """One queue."""
-        return (self._held,)
 
 
 @dataclass

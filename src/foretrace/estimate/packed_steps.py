@@ -62,11 +62,11 @@ def packings(
     """Packers on the documents of a dataset, and the steps that they make.
 
     Args:
-        model: as in `estimate`.
-        plan: so too; its sequence is the window, its global batch the microbatches.
-        machine: so too.
+        model: that is trained.
+        plan: complete; its sequence is the window, its global batch the microbatches.
+        machine: with as many chips as the plan has ranks, or more.
         documents: of the dataset.
-        costs: so too.
+        costs: what predicts durations; the fitted models of this version, if left out.
         longest: tokens of the longest microbatch where lengths vary; 1.5 windows, if left out.
         num_steps: that documents are drawn for.
         seed: of the order of documents.
@@ -136,17 +136,17 @@ def document_mix(
     """How long steps of a dataset's documents take, packed as they come.
 
     Args:
-        model: as in `packings`, as all that follow.
-        plan: so too.
-        machine: so too.
-        documents: so too.
-        costs: so too.
-        num_steps: so too.
-        seed: so too.
+        model: that is trained.
+        plan: complete; its sequence is the window, its global batch the microbatches.
+        machine: with as many chips as the plan has ranks, or more.
+        documents: of the dataset.
+        costs: what predicts durations; the fitted models of this version, if left out.
+        num_steps: that documents are drawn for.
+        seed: of the order of documents.
 
     Raises:
-        WorkloadError: as `packings`.
-        MachineError: so too.
+        WorkloadError: where `packings` does.
+        MachineError: where `packings` does.
     """
     priced = costs or step_costs(machine)
     study = _Study.of(
@@ -177,11 +177,11 @@ def drawn_mix(
     """Microbatches of copies of the model, whose documents come as they come.
 
     Args:
-        plan: as in `packings`.
+        plan: its sequence is the window, its global batch the microbatches.
         work: on documents under that plan.
-        documents: as in `packings`.
+        documents: of the dataset.
         num_copies: of the model, or of one in several steps.
-        seed: so too.
+        seed: of the order of documents.
 
     Returns:
         Tokens and attention, of one document as long as the window; float64[copies, microbatches].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from foretrace.answer import (
@@ -29,8 +30,8 @@ from foretrace.estimate.words import assumption_text, part_text
 from foretrace.workload import Footprint, plan_table
 
 if TYPE_CHECKING:
-    from foretrace.estimate.estimate import Estimate
-    from foretrace.estimate.where import Where
+    from foretrace.estimate.estimate import Alternative, Estimate
+    from foretrace.estimate.where import RankParts, Where
 
 
 MAX_BARS = 16
@@ -96,30 +97,19 @@ def ranks_table(where: Where) -> Table:
     """Every rank that was simulated, in parts."""
     names = list(where.mean.by_name())
     keys = [f"{name.replace(' ', '_')}_ns" for name in names]
-    return Table(
-        key="rank-parts",
+    return Table.of(
+        "rank-parts",
+        where.rows,
+        Column("rank"),
+        Column("stage"),
+        Column("num_ranks", "stands for"),
+        Column("step_ns", value=lambda _: where.step_ns, shown=Shown.FILES),
+        *(
+            Column(key, f"{part_text(name)}, ms", Unit.MS, partial(_part_ns, name))
+            for key, name in zip(keys, names, strict=True)
+        ),
         title="per rank that was simulated",
         shown=Shown.WIDE,
-        columns=(
-            Column("rank"),
-            Column("stage"),
-            Column("num_ranks", "stands for"),
-            Column("step_ns", shown=Shown.FILES),
-            *(
-                Column(key, f"{part_text(name)}, ms", Unit.MS)
-                for key, name in zip(keys, names, strict=True)
-            ),
-        ),
-        rows=tuple(
-            (
-                row.rank,
-                row.stage,
-                row.num_ranks,
-                where.step_ns,
-                *(row.parts.by_name().get(name, 0) for name in names),
-            )
-            for row in where.rows
-        ),
         chart=Chart(
             kind=ChartKind.BARS,
             label="time of every simulated rank in parts",
@@ -133,6 +123,10 @@ def ranks_table(where: Where) -> Table:
             max_rows=MAX_BARS,
         ),
     )
+
+
+def _part_ns(name: str, row: RankParts) -> int:
+    return row.parts.by_name().get(name, 0)
 
 
 def memory_parts(memory: Footprint | None) -> tuple[Told, ...]:
@@ -159,24 +153,15 @@ def memory_lead(memory: Footprint) -> str:
 
 
 def _stages(memory: Footprint) -> Table:
-    return Table(
-        key="memory-stages",
+    stages = sorted(memory.stages, key=lambda one: (-one.total, one.stage))
+    return Table.of(
+        "memory-stages",
+        stages,
+        Column("stage", "stage", Unit.WORD, lambda one: f"stage {one.stage}"),
+        Column("total_bytes", "total", Unit.BYTES, "total"),
+        *(Column(f"{key}_bytes", title, value=key) for key, title, _ in _HELD),
+        Column("num_in_flight", "in flight", Unit.NUMBER, shown=Shown.WIDE),
         title="memory, fullest stages first",
-        columns=(
-            Column("stage", "stage", Unit.WORD),
-            Column("total_bytes", "total", Unit.BYTES),
-            *(Column(f"{key}_bytes", title) for key, title, _ in _HELD),
-            Column("num_in_flight", "in flight", Unit.NUMBER, shown=Shown.WIDE),
-        ),
-        rows=tuple(
-            (
-                f"stage {stage.stage}",
-                stage.total,
-                *(getattr(stage, key) for key, _, _ in _HELD),
-                stage.num_in_flight,
-            )
-            for stage in sorted(memory.stages, key=lambda one: (-one.total, one.stage))
-        ),
         chart=Chart(
             kind=ChartKind.BARS,
             label="bytes of every stage by what they are for",
@@ -193,12 +178,13 @@ def _stages(memory: Footprint) -> Table:
 
 def _tensors(memory: Footprint) -> Table:
     largest = sorted(memory.tensors, key=lambda one: -one.num_bytes)
-    return Table(
-        key="memory-tensors",
+    return Table.of(
+        "memory-tensors",
+        largest,
+        Column("tensor", "tensor", value="label"),
+        Column("num_bytes", "bytes", Unit.BYTES),
         title="kept by the first layer for its backward pass, one microbatch",
         shown=Shown.WIDE,
-        columns=(Column("tensor", "tensor"), Column("num_bytes", "bytes", Unit.BYTES)),
-        rows=tuple((one.label, one.num_bytes) for one in largest),
         max_rows=MAX_TENSORS,
     )
 
@@ -222,19 +208,14 @@ def certainty_lead(found: Estimate) -> str:
 
 
 def _families(found: Estimate) -> Table:
-    return Table(
-        key="uncertainty",
+    return Table.of(
+        "uncertainty",
+        found.interval.families,
+        Column("family", "family"),
+        Column("critical_ns", "on the critical path, ms", Unit.MS),
+        Column("low_ns", "less, ms", Unit.MS),
+        Column("high_ns", "more, ms", Unit.MS),
         title="what each family may move the step by",
-        columns=(
-            Column("family", "family"),
-            Column("critical_ns", "on the critical path, ms", Unit.MS),
-            Column("low_ns", "less, ms", Unit.MS),
-            Column("high_ns", "more, ms", Unit.MS),
-        ),
-        rows=tuple(
-            (one.family, one.critical_ns, one.low_ns, one.high_ns)
-            for one in found.interval.families
-        ),
         chart=Chart(
             kind=ChartKind.BARS,
             label="by how much the step may be shorter or longer, by family",
@@ -299,30 +280,22 @@ def _alternatives(found: Estimate) -> Table:
     keys = [key for key in open_keys if len({str(one.values[key]) for one in tried}) > 1]
     if len(tried) < 2:  # noqa: PLR2004  one plan is the answer itself
         tried = ()
-    return Table(
-        key="alternatives",
+    return Table.of(
+        "alternatives",
+        tried,
+        *(Column(key, key.partition(".")[2], Unit.WORD, partial(_tried, key)) for key in keys),
+        Column("step_ns", "step ms", Unit.MS),
+        Column("low_ns", "10th ms", Unit.MS, shown=Shown.WIDE),
+        Column("high_ns", "90th ms", Unit.MS, shown=Shown.WIDE),
+        Column("peak_bytes", "memory", Unit.BYTES),
+        Column("fits"),
         title="legal plans that agree with what was stated, the answer first",
-        columns=(
-            *(Column(key, key.partition(".")[2], Unit.WORD) for key in keys),
-            Column("step_ns", "step ms", Unit.MS),
-            Column("low_ns", "10th ms", Unit.MS, shown=Shown.WIDE),
-            Column("high_ns", "90th ms", Unit.MS, shown=Shown.WIDE),
-            Column("peak_bytes", "memory", Unit.BYTES),
-            Column("fits"),
-        ),
-        rows=tuple(
-            (
-                *(_value(one.values[key]) for key in keys),
-                one.step_ns,
-                one.low_ns,
-                one.high_ns,
-                one.peak_bytes,
-                one.fits,
-            )
-            for one in tried
-        ),
-        strong_rows=frozenset({0}),
+        is_strong=lambda one: one is tried[0],
     )
+
+
+def _tried(key: str, one: Alternative) -> str:
+    return _value(one.values[key])
 
 
 def _value(value: object) -> str:

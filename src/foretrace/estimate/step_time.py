@@ -275,22 +275,8 @@ class UnitRun:
         return int(windows(self.timeline).duration_ns[0])
 
 
-def unit_step(
-    model: Model | ModuleProgram,
-    plan: Plan,
-    machine: Machine,
-    *,
-    costs: CostModel | None = None,
-    inflation: Inflation | None = None,
-) -> UnitRun:
-    """One step with one node per unit: what `estimate` says to about 0.1 %, for many plans in turn.
-
-    Args:
-        model: as in `estimate`, as all that follow.
-        plan: so too.
-        machine: so too.
-        costs: so too.
-        inflation: so too.
+def unit_step(model: Model | ModuleProgram, plan: Plan, machine: Machine) -> UnitRun:
+    """One step with one node per unit: what `estimate` says of the same to about 0.1 %.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -299,7 +285,7 @@ def unit_step(
     check_plan(plan, model)
     plan = on_host(plan, machine)
     layout = unit_layout(blocks_of_model(model, plan), plan)
-    return run_units(layout, costs or step_costs(machine), inflation or Inflation())
+    return run_units(layout, step_costs(machine), Inflation())
 
 
 def run_units(layout: UnitLayout, model: CostModel, inflation: Inflation | None) -> UnitRun:

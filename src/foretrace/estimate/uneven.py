@@ -94,11 +94,12 @@ def uneven_step(
     """The step of an estimate, to be made uneven.
 
     Args:
-        model: as in `estimate`, as all that follow.
-        plan: so too.
-        machine: so too.
-        costs: so too.
-        inflation: so too.
+        model: that is trained.
+        plan: complete.
+        machine: with as many chips as the plan has ranks, or more.
+        costs: what predicts durations; the fitted models of this version, if left out.
+        inflation: how much slower kernels are beside communication; the published mean, if left
+            out.
         has_experts: the load of experts is to be made uneven too.
 
     Raises:
@@ -172,7 +173,7 @@ def expert_work(
 
     Args:
         model: of the step.
-        plan: so too, with an even load.
+        plan: of the step, with an even load.
         graph: of the step, or of some copies of the model.
         costs: what predicts durations.
         laid_out: makes the graph of a plan as that one was made.
@@ -329,11 +330,12 @@ def expert_mixes(
     Args:
         model: with experts.
         plan: whose ranks of EXPERT divide them, without shares of its own.
-        machine: as in `estimate`.
+        machine: with as many chips as the plan has ranks, or more.
         load: of experts.
         placements: of experts.
-        costs: as in `estimate`.
-        inflation: so too.
+        costs: what predicts durations.
+        inflation: how much slower kernels are beside communication; the published mean, if left
+            out.
         num_steps: to draw.
         seed: of the draws.
 

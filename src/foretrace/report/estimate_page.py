@@ -20,7 +20,7 @@ from foretrace.estimate import (
     subject_text,
 )
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section, card_of, section_of, section_with, told_section
+from foretrace.report.document import Section, card_of, section_of, section_with, told_section
 from foretrace.report.sections import (
     help_section,
     timeline_section,
@@ -61,7 +61,7 @@ def write_estimate_page(path: Path, page: EstimatePage) -> None:
         kind="Training step estimate",
         subject=subject_text(page.estimate),
         version=page.version,
-        cards=_cards(page.estimate),
+        cards=tuple(map(card_of, figures(page.estimate))),
         sections=estimate_sections_of(page),
         drawn_by_title={ESTIMATED: drawn},
         busy_by_title={ESTIMATED: page.busy},
@@ -90,10 +90,6 @@ def estimate_sections_of(page: EstimatePage) -> tuple[Section, ...]:
         _refused(answers),
     )
     return tuple(section for section in sections if section is not None)
-
-
-def _cards(found: Estimate) -> tuple[Card, ...]:
-    return tuple(map(card_of, figures(found)))
 
 
 def _refused(answers: Answers) -> Section | None:

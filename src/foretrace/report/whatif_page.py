@@ -18,7 +18,7 @@ from foretrace.analyze import (
 from foretrace.analyze.questions import critical_path, idle
 from foretrace.answer import Told, signed_percent_text
 from foretrace.graph import Timeline
-from foretrace.report.document import Card, Section, card_of, section_of, section_with
+from foretrace.report.document import Section, card_of, section_of, section_with
 from foretrace.report.sections import (
     help_section,
     timeline_section,
@@ -76,7 +76,7 @@ def write_whatif_page(path: Path, page: WhatifPage) -> None:
         kind="What-if report",
         subject=subject_text(page.prediction),
         version=page.version,
-        cards=_cards(page.prediction),
+        cards=tuple(map(card_of, figures(page.prediction))),
         sections=whatif_sections_of(page),
         drawn_by_title={
             title: DrawnTimeline(
@@ -111,10 +111,6 @@ def whatif_sections_of(page: WhatifPage) -> tuple[Section, ...]:
         section_of(idle, after.idle),
     )
     return tuple(section for section in sections if section is not None)
-
-
-def _cards(found: Prediction) -> tuple[Card, ...]:
-    return tuple(map(card_of, figures(found)))
 
 
 def _change(found: Prediction) -> Section | None:

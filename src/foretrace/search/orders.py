@@ -43,6 +43,7 @@ _FOUND = "found"
 _NAMED = ("1f1b", "zb-h1", "gpipe", "dualpipe")
 _MOVES, _MOVED_UNITS = 1_500, 4_000_000  # tries, and units that they look at in all
 _KEPT = 2  # orders of a placement that are simulated
+_SEED = 0  # of the moves, so that the same order is found again
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,6 @@ def found_schedule(
     machine: Machine,
     *,
     capacity: int | None = None,
-    costs: CostModel | None = None,
-    inflation: Inflation | None = None,
-    seed: int = 0,
 ) -> FoundSchedule:
     """The best order of a plan's units that fits.
 
@@ -122,9 +120,6 @@ def found_schedule(
         plan: legal, with stages; its own schedule is put aside.
         machine: what it runs on.
         capacity: bytes that a rank may hold; the chip's memory, if left out.
-        costs: as in `estimate`.
-        inflation: so too.
-        seed: of the moves.
 
     Raises:
         WorkloadError: if the plan is not legal or has one stage, or no order of it fits.
@@ -132,17 +127,16 @@ def found_schedule(
     if plan.pipeline == 1:
         raise WorkloadError("a plan with one stage has one order of units: state --pp")
     room = machine.chip.memory_bytes if capacity is None else capacity
-    inflation = inflation or Inflation()
     found = _Orders(
         model,
         replace(plan, contiguous=None, layers_of_chunk=None),
-        costs=Remembered(costs or software_costs(machine, None)),
-        inflation=inflation,
+        costs=Remembered(software_costs(machine, None)),
+        inflation=Inflation(),
         memory=PlanMemory(model, chip=machine.chip),
         capacity=room,
     )
     named = list(found.named())
-    orders = [*named, *found.found(named, seed)]
+    orders = [*named, *found.found(named)]
     fitting = [one for one in orders if one.fits]
     if not fitting:
         least = min(orders, key=lambda one: one.peak_bytes, default=None)
@@ -182,7 +176,7 @@ class _Orders:
             name = plan.schedule if plan.num_chunks == 1 else f"interleaved x {plan.num_chunks}"
             yield self._simulated(name, plan, schedule_of(plan))
 
-    def found(self, named: list[OrderedStep], seed: int) -> Iterator[OrderedStep]:
+    def found(self, named: list[OrderedStep]) -> Iterator[OrderedStep]:
         """The best listed orders of every placement, and named ones, with units moved."""
         for count in self._chunk_counts():
             name = "1f1b" if count == 1 else "interleaved"
@@ -198,7 +192,7 @@ class _Orders:
                 ]
                 listed = (listed_schedule(work, rule) for rule in ListRule.all())
                 starts += [one for one in listed if one is not None]
-                yield from (self._simulated(_FOUND, plan, one) for one in _best(work, starts, seed))
+                yield from (self._simulated(_FOUND, plan, one) for one in _best(work, starts))
 
     def _chunk_counts(self) -> list[int]:
         wanted = {1, 2, self.plan.num_chunks}
@@ -253,7 +247,7 @@ def _placements(num_stages: int, count: int) -> Iterator[tuple[int, ...]]:
         yield (*there, *there[::-1])
 
 
-def _best(work: PipelineWork, starts: list[Schedule], seed: int) -> list[Schedule]:
+def _best(work: PipelineWork, starts: list[Schedule]) -> list[Schedule]:
     """The shortest of some orders, distinct ones, with units moved."""
     by_length: dict[int, Schedule] = {}
     for one in starts:
@@ -264,7 +258,7 @@ def _best(work: PipelineWork, starts: list[Schedule], seed: int) -> list[Schedul
     found = []
     for one in kept:
         tries = min(_MOVES, _MOVED_UNITS // len(one.orders.kind))
-        own = improved(one, work, tries=tries, seed=seed)
+        own = improved(one, work, tries=tries, seed=_SEED)
         is_shorter = (work.length_ns(own) or 0) < (work.length_ns(one) or 0)
         found.append(replace(own if is_shorter else one, name=_FOUND))
         check_schedule(found[-1])

@@ -76,27 +76,21 @@ def _bar(title: str, rows: list[DifferenceRow], times_ns: list[int], longest_ns:
 
 def _components(rows: tuple[DifferenceRow, ...]) -> Table:
     whole_ns = max(rows[-1].before_ns, 1)
-    return Table(
-        key="components",
+    return Table.of(
+        "components",
+        rows,
+        Column("component", " ", Unit.WORD, "text"),
+        Column("before_ns", "before ms", Unit.MS),
+        Column("after_ns", "after ms", Unit.MS),
+        Column("difference_ns", "difference ms", Unit.SIGNED_MS),
+        Column(
+            "difference_share",
+            "of the step",
+            Unit.SIGNED_SHARE,
+            lambda row: row.difference_ns / whole_ns,
+        ),
         title="where the difference goes, mean over ranks; idle until the job's step ends",
-        columns=(
-            Column("component", " ", Unit.WORD),
-            Column("before_ns", "before ms", Unit.MS),
-            Column("after_ns", "after ms", Unit.MS),
-            Column("difference_ns", "difference ms", Unit.SIGNED_MS),
-            Column("difference_share", "of the step", Unit.SIGNED_SHARE),
-        ),
-        rows=tuple(
-            (
-                row.text,
-                row.before_ns,
-                row.after_ns,
-                row.difference_ns,
-                row.difference_ns / whole_ns,
-            )
-            for row in rows
-        ),
-        strong_rows=frozenset({len(rows) - 1}),
+        is_strong=lambda row: row is rows[-1],
         colours=tuple(COLOUR_OF_SHOWN[row.name] for row in rows[:-1]),
     )
 

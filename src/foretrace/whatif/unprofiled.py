@@ -24,7 +24,7 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import duration_text, percent_text
-from foretrace.base import Int64s, ScenarioError
+from foretrace.base import Int64s, ScenarioError, numbered_rows
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 
@@ -69,7 +69,6 @@ class Unprofiled:
 
     recording: Recording
     event_ns: int  # taken away for each recorded host event; 0: steps were no longer with it
-    at_most: float  # times what the quickest call alike takes; infinite: no call was cut
     num_events: int  # on all ranks, in steps and outside
     profiled_step_ns: int  # replayed, mean
     step_ns: int  # the same without the profiler
@@ -97,11 +96,10 @@ def unprofiled(recording: Recording) -> Unprofiled:
             high = middle
         else:
             low = middle + 1
-    duration_ns, at_most = _calmed(graph, _without(graph, event, gap, low), target_ns)
+    duration_ns = _calmed(graph, _without(graph, event, gap, low), target_ns)
     return Unprofiled(
         recording=replace(recording, graph=replace(graph, measured_ns=duration_ns)),
         event_ns=low,
-        at_most=at_most,
         num_events=len(event),
         profiled_step_ns=round(float(profiled.mean())),
         step_ns=round(float(_steps_ns(graph, duration_ns).mean())),
@@ -109,16 +107,15 @@ def unprofiled(recording: Recording) -> Unprofiled:
     )
 
 
-def _calmed(graph: ExecutionGraph, duration_ns: Int64s, target_ns: int) -> tuple[Int64s, float]:
-    """Durations with calls cut to so many times the quickest alike, and how many times that is."""
+def _calmed(graph: ExecutionGraph, duration_ns: Int64s, target_ns: int) -> Int64s:
+    """Durations with calls cut to so many times the quickest alike that steps meet the target."""
     if _steps_ns(graph, duration_ns).mean() <= target_ns:
-        return duration_ns, math.inf
+        return duration_ns
     calls = graph.nodes_of(NodeKind.OPERATOR)
-    keys = np.stack([graph.name[calls], graph.operator_signature[calls]])
-    _, alike = np.unique(keys, axis=1, return_inverse=True)
+    alike = numbered_rows((graph.name[calls], graph.operator_signature[calls]))
     quickest = np.full(int(alike.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(quickest, alike.reshape(-1), duration_ns[calls])
-    quickest_ns = quickest[alike.reshape(-1)]
+    np.minimum.at(quickest, alike, duration_ns[calls])
+    quickest_ns = quickest[alike]
 
     def cut(times: float) -> Int64s:
         found = duration_ns.copy()
@@ -132,7 +129,7 @@ def _calmed(graph: ExecutionGraph, duration_ns: Int64s, target_ns: int) -> tuple
             low = middle
         else:
             high = middle
-    return cut(math.exp(low)), math.exp(low)
+    return cut(math.exp(low))
 
 
 def _target_ns(recording: Recording) -> int:

@@ -16,7 +16,7 @@ from foretrace.analyze.comparison.results import NOTHING, Contribution, RankTime
 from foretrace.analyze.critical_path import path_of
 from foretrace.analyze.labels import class_labels
 from foretrace.analyze.spans import step_spans
-from foretrace.base import Int64s
+from foretrace.base import Int64s, numbered_rows
 from foretrace.graph import (
     NO_LAYER,
     NO_MICROBATCH,
@@ -296,19 +296,14 @@ def _texts(
     columns: Sequence[NDArray[np.generic]], text_of: Callable[[Sequence[int]], str]
 ) -> RowLabels:
     """Each row's text, made once per different row of the columns."""
-    key = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values = column.astype(np.int64)
-        key = np.unique(key, return_inverse=True)[1].reshape(-1)
-        low = int(values.min(initial=0))
-        key = key * (int(values.max(initial=0)) - low + 1) + (values - low)
-    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    row = numbered_rows(columns)
+    first = np.unique(row, return_index=True)[1]
     position: dict[str, int] = {}
     of_row = [
         position.setdefault(text_of([int(column[at]) for column in columns]), len(position))
         for at in first.tolist()
     ]
-    return RowLabels(tuple(position), np.array(of_row, np.int64)[row.reshape(-1)])
+    return RowLabels(tuple(position), np.array(of_row, np.int64)[row])
 
 
 def view_of(name: str, before: Tally, after: Tally, *, is_whole: bool) -> View:

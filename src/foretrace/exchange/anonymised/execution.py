@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS, KinetoAnonymiser, Record
-from foretrace.exchange.anonymised.replacements import DimensionScale, Names
+from foretrace.exchange.anonymised.replacements import DimensionScale, Names, numbers_in
 
 _FILE = ("schema", "nodes")
 _NUMBERS = frozenset((
@@ -127,7 +127,7 @@ class ExecutionAnonymiser:
 
     def _shape(self, value: object) -> object:
         scaled = self._scale.sizes(value) if self._scale.is_on else value
-        self.shapes.update(_numbers(scaled))
+        self.shapes.update(numbers_in(scaled))
         return scaled or []
 
     def _types(self, value: object) -> list[str]:
@@ -223,11 +223,3 @@ class ExecutionAnonymiser:
     def _nothing(self, text: str) -> str:
         self._names.remove("kernel_file", text)
         return ""
-
-
-def _numbers(value: object) -> Iterator[int]:
-    if isinstance(value, list):
-        for inner in value:
-            yield from _numbers(inner)
-    elif isinstance(value, int):
-        yield value

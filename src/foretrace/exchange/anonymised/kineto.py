@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from foretrace.base import NS_PER_US
-from foretrace.exchange.anonymised.replacements import DimensionScale, Names
+from foretrace.exchange.anonymised.replacements import DimensionScale, Names, numbers_in
 
 Record: TypeAlias = dict[str, object]
 
@@ -258,7 +258,7 @@ class KinetoAnonymiser:
 
     def _shape(self, value: object) -> object:
         scaled = self._scale.sizes(value) if self._scale.is_on else value
-        self.shapes.update(_numbers_in(scaled))
+        self.shapes.update(numbers_in(scaled))
         return scaled
 
     def _value(self, value: object) -> object:
@@ -268,11 +268,3 @@ class KinetoAnonymiser:
         if self._scale.is_on and any(letter.isdigit() for letter in value):
             return ""
         return self._names.value(value)
-
-
-def _numbers_in(value: object) -> Iterator[int]:
-    if isinstance(value, list):
-        for inner in value:
-            yield from _numbers_in(inner)
-    elif isinstance(value, int):
-        yield value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -255,3 +255,12 @@ class DimensionScale:
         if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_SIZE:
             return value
         return self.size(value)
+
+
+def numbers_in(value: object) -> Iterator[int]:
+    """Whole numbers in lists within lists, in their order."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from numbers_in(inner)
+    elif isinstance(value, int):
+        yield value

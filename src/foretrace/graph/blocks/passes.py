@@ -146,8 +146,7 @@ def _with_stragglers(
     rows = np.flatnonzero(is_forward & (interval != NO_ID))
     if not len(rows):
         return interval
-    number = np.unique(interval[rows], return_inverse=True)[1].reshape(-1)
-    key = numbered_rows((points.rank[rows], number))  # ranks count alike
+    key = numbered_rows((points.rank[rows], interval[rows]))  # ranks count alike
     pairs, count = np.unique(np.stack([key, group[rows]]), axis=1, return_counts=True)
     order = np.lexsort((count, pairs[0]))
     home = np.empty(int(key.max()) + 1, np.int64)
@@ -190,7 +189,7 @@ def _numbered(points: WorkPoints, is_inside: Bools, group: Int64s, key: Int64s) 
     rows = np.flatnonzero(is_inside)
     if len(rows):
         is_known = key[rows] != NO_ID
-        dense = np.unique(key[rows], return_inverse=True)[1].reshape(-1)
+        dense = numbered_rows((key[rows],))
         which = np.where(is_known, dense, len(dense) + group[rows])
         number = numbered_rows((points.rank[rows], points.step[rows], which))
         _, first, place = np.unique(number, return_index=True, return_inverse=True)
@@ -221,7 +220,7 @@ def _joined(
         return joined
     both = np.concatenate([rows, back])
     number = np.concatenate([interval[rows], evaluated[back]])
-    key = numbered_rows((points.rank[both], np.unique(number, return_inverse=True)[1].reshape(-1)))
+    key = numbered_rows((points.rank[both], number))
     forward_of = np.full(int(key.max()) + 1, NO_PASS, np.int64)
     forward_of[key[: len(rows)]] = forward[rows]
     joined[backward[back]] = forward_of[key[len(rows) :]]

@@ -35,7 +35,6 @@ class ThreadWaits:
     item: Int64s  # int64[waits], item after the gap
     source: Int64s  # int64[waits], place of what is waited for
     source_end_ns: Int64s  # int64[waits], raw
-    gap_start_ns: Int64s  # int64[waits], raw; of a thread's first item: its rank's first moment
 
     def __len__(self) -> int:
         """Number of waits."""
@@ -57,7 +56,7 @@ def thread_waits(operations: Operations, places: Places, *, over_ns: Int64s) -> 
     item, source, end_ns = item[order], source[order], end_ns[order]
     is_first = np.append(True, item[1:] != item[:-1])[: len(item)]
     item, source, end_ns = item[is_first], source[is_first], end_ns[is_first]
-    return ThreadWaits(item, source, end_ns, gap_starts(operations)[item])
+    return ThreadWaits(item, source, end_ns)
 
 
 def gap_starts(operations: Operations) -> Int64s:

@@ -88,20 +88,15 @@ def _stretch(table: CollectiveTable, row: int) -> Stretch:
 
 
 def _by_rank(table: CollectiveTable) -> Table:
-    return Table(
-        key="collectives-by-rank",
+    return Table.of(
+        "collectives-by-rank",
+        table.by_rank(),
+        Column("rank", "rank", Unit.IDENTIFIER),
+        Column("num_collectives", "count", Unit.COUNT),
+        Column("num_last", "came last", Unit.COUNT),
+        Column("wait_ns", "wait ms", Unit.MS),
+        Column("transfer_ns", "transfer ms", Unit.MS),
         title="Per rank, whole recording",
-        columns=(
-            Column("rank", "rank", Unit.IDENTIFIER),
-            Column("num_collectives", "count", Unit.COUNT),
-            Column("num_last", "came last", Unit.COUNT),
-            Column("wait_ns", "wait ms", Unit.MS),
-            Column("transfer_ns", "transfer ms", Unit.MS),
-        ),
-        rows=tuple(
-            (row.rank, row.num_collectives, row.num_last, row.wait_ns, row.transfer_ns)
-            for row in table.by_rank()
-        ),
         max_rows=32,
         note="The rank that came last kept the others waiting.",
     )

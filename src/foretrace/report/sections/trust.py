@@ -116,46 +116,33 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _clocks(clocks: tuple[Clock, ...]) -> Table:
-    return Table(
-        key="clocks",
+    return Table.of(
+        "clocks",
+        clocks,
+        Column("rank"),
+        Column("offset_ns", "offset", Unit.SIGNED_NS),
+        Column("drift_ppb", "drift, ppb", Unit.NUMBER),
+        Column("spread_ns", "residual", Unit.NS),
+        Column("num_matches", "matches", Unit.COUNT),
         title="Clocks",
-        columns=(
-            Column("rank"),
-            Column("offset_ns", "offset", Unit.SIGNED_NS),
-            Column("drift_ppb", "drift, ppb", Unit.NUMBER),
-            Column("spread_ns", "residual", Unit.NS),
-            Column("num_matches", "matches", Unit.COUNT),
-        ),
-        rows=tuple(
-            (clock.rank, clock.offset_ns, clock.drift_ppb, clock.spread_ns, clock.num_matches)
-            for clock in clocks
-        ),
         max_rows=32,
     )
 
 
 def _files(metas: tuple[TraceMeta, ...]) -> Table:
-    return Table(
-        key="files",
+    return Table.of(
+        "files",
+        metas,
+        Column("rank"),
+        Column("file", "file", Unit.WORD, lambda one: readable(one.path.name)),
+        Column("file_bytes", "size", Unit.BYTES),
+        Column("num_events", "records", Unit.COUNT),
+        Column("is_cut_off", "cut off", Unit.WORD, lambda one: "yes" if one.is_truncated else "no"),
+        Column("not_kept", "not kept", value=_not_kept),
         title="Files",
-        columns=(
-            Column("rank"),
-            Column("file", "file", Unit.WORD),
-            Column("file_bytes", "size", Unit.BYTES),
-            Column("num_events", "records", Unit.COUNT),
-            Column("is_cut_off", "cut off", Unit.WORD),
-            Column("not_kept", "not kept"),
-        ),
-        rows=tuple(
-            (
-                meta.rank,
-                readable(meta.path.name),
-                meta.file_bytes,
-                meta.num_events,
-                "yes" if meta.is_truncated else "no",
-                ", ".join(f"{reason} {count:,}" for reason, count in sorted(meta.dropped.items())),
-            )
-            for meta in metas
-        ),
         max_rows=64,
     )
+
+
+def _not_kept(meta: TraceMeta) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(meta.dropped.items()))

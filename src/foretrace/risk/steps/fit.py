@@ -19,7 +19,7 @@ import numpy as np
 
 from foretrace.analyze import alike_steps, batch_labels
 from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, rows_json
-from foretrace.base import Float64s, Int64s, RiskError, turns_within
+from foretrace.base import Float64s, Int64s, RiskError, numbered_rows, turns_within
 from foretrace.graph import DEVICE_KINDS, HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel, Family, fitted_model
 
@@ -153,11 +153,7 @@ def timed(graph: ExecutionGraph) -> Timed:
         np.where(has_collective, meeting[graph.collective[node]], -1),
         alike_steps(graph.step_names)[graph.step[node]],  # unlike batches are no repeats
     ]
-    code = np.zeros(len(node), np.int64)
-    for column in columns:
-        values, inverse = np.unique(column, return_inverse=True)
-        code = np.unique(code * len(values) + inverse.reshape(-1), return_inverse=True)[1]
-        code = code.reshape(-1)
+    code = numbered_rows(columns)
     first = np.unique(code, return_index=True)[1]
     meetings = list(known)
     labels = sorted({*batch_labels(graph.step_names), ""})
@@ -173,12 +169,12 @@ def timed(graph: ExecutionGraph) -> Timed:
         keys.append((WORK[int(work[at])], NodeKind(row[0]).name, *texts))
     return Timed(
         node=node,
-        operation=code.astype(np.int64),
+        operation=code,
         work=work.astype(np.int64),
         rank=graph.rank[node].astype(np.int64),
         step=graph.step[node].astype(np.int64),
         duration_ns=graph.measured_ns[node].astype(np.float64),
-        place=_places(graph, node, code.astype(np.int64)),
+        place=_places(graph, node, code),
         keys=tuple(keys),
     )
 
@@ -193,7 +189,7 @@ def without_host(whole: Timed) -> Timed:
         rank=whole.rank[kept],
         step=whole.step[kept],
         duration_ns=whole.duration_ns[kept],
-        place=_dense(whole.place[kept]),
+        place=numbered_rows((whole.place[kept],)),
         keys=whole.keys,
     )
 
@@ -204,16 +200,10 @@ def _places(graph: ExecutionGraph, node: Int64s, operation: Int64s) -> Int64s:
     number = [(one.is_device, one.number if one.is_device else 0) for one in graph.lanes]
     kinds = {kind: at for at, kind in enumerate(dict.fromkeys(number))}
     kind = np.array([*(kinds[one] for one in number), len(kinds)], np.int64)[lane]
-    inside = _dense(kind * (int(operation.max(initial=0)) + 1) + operation)
+    inside = numbered_rows((kind, operation))
     # Turns are counted by lane and step, in node order.
-    row = _dense(lane * len(graph.step_names) + graph.step[node])
-    key = _dense(row * (int(inside.max(initial=0)) + 1) + inside)
-    turn = turns_within(key)
-    return _dense(inside * (int(turn.max(initial=0)) + 1) + turn)
-
-
-def _dense(values: Int64s) -> Int64s:
-    return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    turn = turns_within(numbered_rows((lane, graph.step[node], inside)))
+    return numbered_rows((inside, turn))
 
 
 def place_mean_ns(whole: Timed, factor: Float64s) -> Float64s:

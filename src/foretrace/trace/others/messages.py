@@ -73,6 +73,11 @@ def read_message(path: Path, package: str, messages: Messages) -> Any:
     return _decoded(wanted, text, path)
 
 
+def message_text(raw: bytes) -> str:
+    """The text of a message's field, what is no UTF-8 in it replaced."""
+    return raw.decode("utf-8", "replace")
+
+
 def _decoded(wanted: Any, text: bytes, path: Path) -> Any:
     from google.protobuf.message import DecodeError  # as above
 

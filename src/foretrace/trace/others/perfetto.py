@@ -17,7 +17,7 @@ from typing import Any
 
 from foretrace.base import TraceError
 from foretrace.trace.columns import Trace
-from foretrace.trace.others.messages import Messages, read_message
+from foretrace.trace.others.messages import Messages, message_text, read_message
 from foretrace.trace.others.words import (
     ANNOTATION,
     COPY,
@@ -122,7 +122,7 @@ class _Sequence:
             (self.categories, interned.categories),
             (self.annotations, interned.annotations),
         ):
-            known.update({one.iid: _text(one.text) for one in said})
+            known.update({one.iid: message_text(one.text) for one in said})
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _places(packets: Iterable[Any]) -> dict[int, _Place]:
 
 
 def _place(track: Any, tracks: Mapping[int, Any]) -> _Place:
-    name = _text(track.name or track.static_name or track.thread.name or track.process.name)
+    name = message_text(track.name or track.static_name or track.thread.name or track.process.name)
     if track.HasField("thread"):
         return _Place(name, track.thread.pid, track.thread.tid, is_thread=True)
     above, names = track, [name]
@@ -181,7 +181,7 @@ def _place(track: Any, tracks: Mapping[int, Any]) -> _Place:
         if above.parent not in tracks:
             break
         above = tracks[above.parent]
-        names.append(_text(above.name or above.static_name or above.process.name))
+        names.append(message_text(above.name or above.static_name or above.process.name))
     full = " / ".join(reversed([one for one in names if one]))
     return _Place(full, above.process.pid, track.uuid & 0x7FFFFFFF, is_thread=False)
 
@@ -219,9 +219,9 @@ def _told(
 def _begun(event: Any, at_ns: int, state: _Sequence) -> _Slice:
     named = state.categories
     return _Slice(
-        name=_text(event.name) or state.names.get(event.name_iid, f"slice {event.name_iid}"),
+        name=message_text(event.name) or state.names.get(event.name_iid, f"slice {event.name_iid}"),
         categories=(
-            *map(_text, event.categories),
+            *map(message_text, event.categories),
             *(named.get(one, "") for one in event.category_iids),
         ),
         start_ns=at_ns,
@@ -231,13 +231,13 @@ def _begun(event: Any, at_ns: int, state: _Sequence) -> _Slice:
 
 def _said(annotations: Iterable[Any], state: _Sequence) -> Iterator[tuple[str, int | str]]:
     for one in annotations:
-        name = _text(one.name) or state.annotations.get(one.name_iid, "")
+        name = message_text(one.name) or state.annotations.get(one.name_iid, "")
         if one.HasField("uint"):
             yield name, one.uint
         elif one.HasField("int"):
             yield name, one.int
         elif one.HasField("text"):
-            yield name, _text(one.text)
+            yield name, message_text(one.text)
 
 
 def _ended(begun: _Slice, end_ns: int, place: _Place | None, track: int) -> ToldEvent:
@@ -275,7 +275,3 @@ def _correlation(said: Mapping[str, int | str]) -> int | None:
 def _moved(said: Mapping[str, int | str]) -> dict[str, Value]:
     size = next((said[key] for key in ("bytes", "size", "copy_bytes") if key in said), None)
     return {"bytes": size} if isinstance(size, int) else {}
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")

@@ -18,7 +18,7 @@ from typing import Any
 from foretrace.base import TraceError
 from foretrace.trace.columns import Trace
 from foretrace.trace.marks import STEP_MARK
-from foretrace.trace.others.messages import Messages, read_message
+from foretrace.trace.others.messages import Messages, message_text, read_message
 from foretrace.trace.others.words import (
     ANNOTATION,
     COPY,
@@ -121,17 +121,17 @@ class _Plane:
 
     @classmethod
     def of(cls, plane: Any) -> _Plane:
-        name = _text(plane.name)
+        name = message_text(plane.name)
         number = re.match(r"/device:(?:GPU|TPU):(\d+)", name)
         return cls(
             name=name,
             device=None if number is None else int(number[1]),
             lines=plane.lines,
             events={
-                one.key: _text(one.value.display_name or one.value.name)
+                one.key: message_text(one.value.display_name or one.value.name)
                 for one in plane.event_metadata
             },
-            stats={one.key: _text(one.value.name) for one in plane.stat_metadata},
+            stats={one.key: message_text(one.value.name) for one in plane.stat_metadata},
         )
 
     def told_of(self, event: Any) -> dict[str, int | str]:
@@ -142,7 +142,7 @@ class _Plane:
             if stat.HasField("ref_value"):
                 found[name] = self.stats.get(stat.ref_value, "")
             elif stat.HasField("str_value"):
-                found[name] = _text(stat.str_value)
+                found[name] = message_text(stat.str_value)
             elif stat.HasField("uint64_value"):
                 found[name] = stat.uint64_value
             elif stat.HasField("int64_value"):
@@ -170,7 +170,7 @@ class _Events:
                 yield from self._of_thread(plane, line, thread)
 
     def _of_stream(self, plane: _Plane, line: Any) -> Iterator[ToldEvent]:
-        name = _text(line.name)
+        name = message_text(line.name)
         stream = _STREAM.match(name)
         if stream is None and (name not in _OPERATIONS or not plane.name.startswith(_TPU)):
             self.dropped["lines that tell a device's work again"] += len(line.events)
@@ -233,7 +233,3 @@ def _innermost(events: Sequence[Any]) -> list[Any]:
 def _times(line: Any, event: Any) -> tuple[int, int]:
     start_ps = line.timestamp_ns * _PS + event.offset_ps
     return start_ps // _PS, (start_ps + event.duration_ps) // _PS
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")

@@ -277,14 +277,14 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class Moved:
-    """Numbers are put in another order: concatenated, or images turned to rows."""
+    """Numbers are put in another order: concatenated, images turned to rows, words looked up."""
 
     label: str
     rows: int
     columns: int
     dtype: str
-
-    num_parameters = 0
+    num_parameters: int = 0
+    gap: int = 1  # numbers between two rows where they are read
 
     def forward(self, items: ItemWriter) -> None:
         """One copy."""
@@ -295,9 +295,8 @@ class Moved:
         items.add(f"{self.label} back", self._call())
 
     def _call(self) -> OperatorCall:
-        return calls.gathered_copy(
-            (self.rows, self.columns), self.dtype, row_stride=self.columns + 1
-        )
+        stride = self.columns + self.gap
+        return calls.gathered_copy((self.rows, self.columns), self.dtype, row_stride=stride)
 
 
 def step_of(stage: NetworkStage) -> Step:

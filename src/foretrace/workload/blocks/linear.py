@@ -300,25 +300,21 @@ def plain(setting: Setting, weights: tuple[Weight, ...], rows: int, dtype: str) 
     return Step(products.forward(rows), (*products.inputs(), *products.weight_gradients()))
 
 
-def columns(
-    setting: Setting, weights: tuple[Weight, ...], *, rows: int | None = None, is_wide: bool = False
-) -> Step:
-    """Products whose outputs are divided over the ranks of TENSOR.
+def columns(setting: Setting, weights: tuple[Weight, ...], *, is_wide: bool = False) -> Step:
+    """Products of a microbatch's tokens whose outputs are divided over the ranks of TENSOR.
 
     Args:
         setting: model and plan.
         weights: all of the same input.
-        rows: tokens; those of a microbatch if left out.
         is_wide: the operands are never quantised.
     """
-    rows = setting.tokens if rows is None else rows
     dtype = setting.multiplied_wide if is_wide else setting.multiplied
     gathered = Turn.FORWARD if setting.is_sequence_parallel else None
-    products = _Products(setting, weights, rows, dtype, gathered=gathered)
+    products = _Products(setting, weights, setting.tokens, dtype, gathered=gathered)
     around = around_columns(
         setting.plan,
         weights[0].label,
-        rows * weights[0].inputs,
+        setting.tokens * weights[0].inputs,
         operands=setting.made if is_wide else "",
     )
     return _step(products, around)

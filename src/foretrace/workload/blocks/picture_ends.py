@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from foretrace.graph import Part
-from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.block import ItemWriter, Passes
+from foretrace.workload.blocks.block import Passes
 from foretrace.workload.blocks.diffusion_stages import (
     Convolution,
     GroupNorm,
@@ -24,7 +23,6 @@ from foretrace.workload.blocks.diffusion_stages import (
     Pointwise,
     Scores,
 )
-from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.picture_ends import T5_BUCKETS, PixelDecoder, TextEncoder
 from foretrace.workload.plan.plan import Plan
@@ -32,28 +30,6 @@ from foretrace.workload.plan.plan import Plan
 _SQUARE, _POINT = (3, 3), (1, 1)
 _COLOURS = 3
 _FLASH_HEAD = 256  # FlashAttention takes heads up to here; wider ones write their scores
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """Vectors of tokens, and what is kept of each place or distance."""
-
-    label: str
-    rows: int
-    width: int
-    num_parameters: int
-    dtype: str
-
-    def forward(self, items: ItemWriter) -> None:
-        """One copy."""
-        items.add(self.label, self._call())
-
-    def backward(self, items: ItemWriter) -> None:
-        """One copy back."""
-        items.add(f"{self.label} back", self._call())
-
-    def _call(self) -> OperatorCall:
-        return calls.gathered_copy((self.rows, self.width), self.dtype, row_stride=self.width)
 
 
 def blocks_of_text(model: Diffusion, plan: Plan) -> Iterator[tuple[str, Passes]]:
@@ -80,7 +56,7 @@ class _TextWalk(NetworkWalk):
         rows = self.plan.micro_batch * one.num_tokens
         places = T5_BUCKETS * one.num_heads if one.is_gated else one.num_tokens * one.hidden
         known = one.vocabulary * one.hidden + places
-        yield _Looked("words", rows, one.hidden, known, self.kept)
+        yield Moved("words", rows, one.hidden, self.kept, num_parameters=known, gap=0)
         if not one.is_gated:
             yield self.sum_of("places", (rows, one.hidden))
         for _ in range(one.num_layers):

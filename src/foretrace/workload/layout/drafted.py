@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, joined_ranges, turns_within
+from foretrace.base import Bools, Int64s, joined_ranges, numbered_rows, turns_within
 from foretrace.graph import NO_LAYER
 from foretrace.workload.arrange.arrange import Meetings, meetings_of
 from foretrace.workload.layout.pieces import SortedPieces
@@ -264,9 +264,5 @@ def _group_numbers(stream: Int64s, stage: Int64s, ranks: RankTable) -> Int64s:
     for code in np.flatnonzero(np.bincount(stream)).tolist():
         row = ranks.group_of_rank(group_of_stream(code))[ranks.rank[:, 0]]
         is_own = stream == code
-        found[is_own] = code * num_stages * 2 + _dense(row)[stage[is_own]]
+        found[is_own] = code * num_stages * 2 + numbered_rows((row,))[stage[is_own]]
     return found
-
-
-def _dense(row: Int64s) -> Int64s:
-    return np.unique(row, return_inverse=True)[1].reshape(-1).astype(np.int64)

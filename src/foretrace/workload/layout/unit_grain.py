@@ -146,14 +146,14 @@ def unit_layout(
     """A step of a model's blocks under a plan at unit grain, folded.
 
     Args:
-        blocks: as in `layout`, as all that follow.
-        plan: so too.
-        schedule: so too.
-        launch: so too.
-        optimizer: so too.
+        blocks: what a rank does for one microbatch, part by part.
+        plan: how that is laid over ranks and time.
+        schedule: the order of units on every stage; the plan's own if left out.
+        launch: host times and lags; the rule that the plan's implementation names if left out.
+        optimizer: makes the block that updates so many parameters; Adam's if left out.
 
     Raises:
-        WorkloadError: so too.
+        WorkloadError: if the plan, the schedule and the blocks do not fit each other.
     """
     step = written(blocks, plan, schedule, optimizer=optimizer, is_coarse=True)
     launch = launch or launch_of(plan)

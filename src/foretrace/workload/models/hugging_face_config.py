@@ -44,6 +44,19 @@ class HuggingFaceConfig:
         """The whole number under a key, or its class's default."""
         return self.count(key) if self.has(key) else default
 
+    def experts(self, count: str, width: str) -> dict[str, object]:
+        """Experts of each layer: how many, how many a token is sent to, and how wide they are.
+
+        Args:
+            count: key of their number.
+            width: key of their width.
+        """
+        return {
+            "count": self.count(count),
+            "active": self.count("num_experts_per_tok"),
+            "width": self.count(width),
+        }
+
     @property
     def layers(self) -> int:
         """How many there are, few enough to be listed."""

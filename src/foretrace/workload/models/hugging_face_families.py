@@ -86,11 +86,7 @@ def _phi3(config: HuggingFaceConfig) -> Tables:
 
 def _mixtral(config: HuggingFaceConfig) -> Tables:
     tables = _mistral(config)
-    tables["experts"] = {
-        "count": config.count("num_local_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("intermediate_size"),
-    }
+    tables["experts"] = config.experts("num_local_experts", "intermediate_size")
     return tables
 
 
@@ -120,9 +116,7 @@ def _qwen_experts(config: HuggingFaceConfig) -> dict[str, object]:
     if not isinstance(dense, list) or dense != list(range(len(dense))):
         config.refuse("mlp_only_layers", "only the first layers can lack experts")
     return {
-        "count": config.count("num_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("moe_intermediate_size"),
+        **config.experts("num_experts", "moe_intermediate_size"),
         "every": config.count_or("decoder_sparse_step", 1),
         "dense_first": len(dense),
     }
@@ -143,9 +137,7 @@ def _qwen3_moe(config: HuggingFaceConfig) -> Tables:
 
 def _routed(config: HuggingFaceConfig, *, has_router_bias: bool) -> dict[str, object]:
     return {
-        "count": config.count("n_routed_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("moe_intermediate_size"),
+        **config.experts("n_routed_experts", "moe_intermediate_size"),
         "shared": config.count_or("n_shared_experts", 0),
         "dense_first": config.count_or("first_k_dense_replace", 0),
         "router_bias": has_router_bias,
@@ -187,9 +179,7 @@ def _llama4(config: HuggingFaceConfig) -> Tables:
             "full_every": config.count_or("no_rope_layer_interval", _CHUNK_FULL_EVERY),
         }
     tables["experts"] = {
-        "count": config.count("num_local_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("intermediate_size"),
+        **config.experts("num_local_experts", "intermediate_size"),
         "shared": 1,
         "every": config.count_or("interleave_moe_layer_step", 1),
     }
@@ -209,9 +199,7 @@ def _gpt_oss(config: HuggingFaceConfig) -> Tables:
     }
     tables["feed_forward"] |= {"bias": True, "clamped": True}
     tables["experts"] = {
-        "count": config.count("num_local_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("intermediate_size"),
+        **config.experts("num_local_experts", "intermediate_size"),
         "router_bias": True,
     }
     return tables
@@ -267,11 +255,7 @@ def _gemma3(config: HuggingFaceConfig) -> Tables:
 def _olmoe(config: HuggingFaceConfig) -> Tables:
     tables = _llama(config)
     tables["attention"] |= {"query_key_norm": True, "norm_over_heads": True}
-    tables["experts"] = {
-        "count": config.count("num_experts"),
-        "active": config.count("num_experts_per_tok"),
-        "width": config.count("intermediate_size"),
-    }
+    tables["experts"] = config.experts("num_experts", "intermediate_size")
     return tables
 
 

@@ -173,13 +173,13 @@ _LETTERS = {"*": _ATTENTION, "M": _STATES, "-": _DENSE, "E": _EXPERTS}
 _WORDS = {"attention": _ATTENTION, "mamba": _STATES, "mlp": _DENSE, "moe": _EXPERTS}
 
 
-def _shape(config: HuggingFaceConfig, *, is_tied: bool = False) -> dict[str, object]:
+def _shape(config: HuggingFaceConfig) -> dict[str, object]:
     return {
         "layers": config.layers,
         "hidden": config.count("hidden_size"),
         "vocabulary": config.count("vocab_size"),
         "norm": "rms",
-        "tied_embeddings": config.flag("tie_word_embeddings", default=is_tied),
+        "tied_embeddings": config.flag("tie_word_embeddings", default=False),
     }
 
 
@@ -281,9 +281,7 @@ def _granite(config: HuggingFaceConfig) -> Tables:
     }
     if config.count_or("num_local_experts", 0):
         tables["experts"] = {
-            "count": config.count("num_local_experts"),
-            "active": config.count("num_experts_per_tok"),
-            "width": config.count("intermediate_size"),
+            **config.experts("num_local_experts", "intermediate_size"),
             "shared": 1,
             "shared_width": shared,
         }
@@ -340,9 +338,7 @@ def _nemotron_h(config: HuggingFaceConfig) -> Tables:
         tables[_DENSE]["width"] = config.count("intermediate_size")
     if layers[_EXPERTS]:
         tables[_EXPERTS] = {
-            "count": config.count("n_routed_experts"),
-            "active": config.count("num_experts_per_tok"),
-            "width": config.count("moe_intermediate_size"),
+            **config.experts("n_routed_experts", "moe_intermediate_size"),
             "shared": config.count_or("n_shared_experts", 0),
             "shared_width": config.count("moe_shared_expert_intermediate_size"),
             "router_bias": True,
