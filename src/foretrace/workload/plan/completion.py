@@ -3,8 +3,8 @@
 An axis of which nothing is said is not used: tp, cp, pp and ep are 1; but where nothing at all is
 said of how a model with experts is divided, these lie over the chips of a fast domain first. dp
 follows from the number of ranks where that is known. The batch has to be stated, since any number
-would be legal; without a pipeline as much of it is run at once as fits. Number formats, overlap and kernels are `Plan`'s own defaults; a preset of the
-software states them.
+would be legal; without a pipeline as much of it is run at once as fits. Number formats, overlap and
+kernels are `Plan`'s own defaults; a preset of the software states them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from foretrace.workload.plan.plan import Plan, Sharding
 
 _MOST_PLANS = 16  # each is laid out and simulated: what a user waits for grows with them
 DIVISION = ("tensor", "context", "pipeline", "expert", "sharding")  # of a model over ranks
-_MICRO_BATCHES = (1, 2, 4)  # the sizes of nearly all published runs with pipelines that state theirs
+_MICRO_BATCHES = (1, 2, 4)  # the sizes of nearly all published runs with pipelines
 # Without a pipeline sizes go to 96 (mosaicml/llm-foundry, scripts/train/benchmarking/README.md): as
 # much as fits is run at once, since every pass gathers parameters and launches kernels anew.
 _MOST_AT_ONCE = 64
@@ -142,7 +142,7 @@ def completions(
     plans = _agreeing(settled, opens, model, num_ranks, fits=fits, at_most=at_most)
     if fits is not None and isinstance(model, Transformer) and not settled.states("micro_batch"):
         sizes = _sizes_that_fit(plans[0], model, num_ranks, fits)
-        if len(sizes) > 1:
+        if sizes:
             reason = "without a pipeline the most that fits: each pass gathers and launches anew"
             opens = (*opens[:-1], _one_field("micro_batch", sizes, reason))
             plans = _agreeing(settled, opens, model, num_ranks, fits=fits, at_most=at_most)
@@ -256,7 +256,7 @@ def _opens(draft: PlanDraft, model: Model | ModuleProgram, domain: int) -> Itera
     if isinstance(model, Transformer):
         if not draft.states("recompute"):
             values = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-            yield _one_field("recompute", values, "none costs no time, if its memory fits")
+            yield _one_field("recompute", values, "less takes less time, where its memory fits")
         if plan.tensor > 1 and not draft.states("sequence_parallel"):
             yield _open_sequence_parallel(model)
         if plan.tensor > 1 and model.experts is not None and not draft.states("expert_tensor"):
@@ -301,7 +301,7 @@ def _open_micro_batch(plan: Plan, model: Model | ModuleProgram) -> _Open:
 def _opens_of_program(draft: PlanDraft, program: ModuleProgram) -> Iterator[_Open]:
     if not draft.states("recompute"):
         few = (Recompute.NONE, Recompute.FULL)  # selective is for software to define
-        yield _one_field("recompute", few, "none costs no time, if its memory fits")
+        yield _one_field("recompute", few, "less takes less time, where its memory fits")
     if draft.plan().pipeline > 1:
         yield from _open_schedule(draft, program)
 
