@@ -11,11 +11,11 @@ from foretrace.workload import (
     Diffusion,
     Recommender,
     TotalsOnly,
-    Transformer,
     load_model,
     model_names,
     parameters,
 )
+from tests.models import transformer
 
 OWN = """
 kind = "transformer"
@@ -69,10 +69,6 @@ def written(folder: Path, text: str, name: str = "own") -> Path:
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def transformer(path: Path | str, folders: tuple[Path, ...] = ()) -> Transformer:
-    return transformer(path, folders)
 
 
 def test_a_file_says_what_a_model_is(tmp_path: Path) -> None:
