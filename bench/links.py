@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import foretrace as ft
 from foretrace.base import Int64s, ModelError
 from foretrace.cost import step_costs
-from foretrace.estimate import step_traffic, unshared
+from foretrace.estimate import step_traffic
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.machine import Machine, links_of, load_machine, with_hosts
 from foretrace.simulate import NO_FLOW, Traffic, simulate, simulate_links, simulate_shared
@@ -120,7 +120,7 @@ def is_static(graph: ExecutionGraph, duration_ns: Int64s, machine: Machine) -> b
     `None`, where nothing in the graph goes over links.
     """
     ranks = max((max(one.ranks) for one in graph.collectives.makes), default=0) + 1
-    hosts = unshared(with_hosts(machine, max(ranks, machine.num_ranks)))
+    hosts = with_hosts(machine, max(ranks, machine.num_ranks)).unshared()
     found = step_traffic(
         graph, duration_ns, model=step_costs(hosts), links=links_of(hosts), least_left=1e-6
     )

@@ -10,7 +10,6 @@ import pytest
 from foretrace.cost import collective_loads
 from foretrace.cost.network.loads import tree_parents
 from foretrace.cost.network.span import span_of
-from foretrace.estimate import unshared
 from foretrace.machine import links_of, load_machine, with_hosts
 from tests.machine.test_links import behind_switches
 
@@ -84,7 +83,7 @@ def test_each_member_of_a_host_adds_a_card_as_published() -> None:
 def test_on_empty_links_who_shares_a_card_with_nobody_has_all_of_it() -> None:
     base = load_machine("dgx-a100")
     machine = with_hosts(replace(base, host=replace(base.host, num_nics=4)), 16)
-    empty = unshared(machine)
+    empty = machine.unshared()
 
     def gets(*places: int) -> float:
         (level,) = span_of(places, empty).levels

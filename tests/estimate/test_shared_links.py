@@ -20,7 +20,7 @@ from foretrace.cost import (
     step_costs,
     transfer_ns,
 )
-from foretrace.estimate import Estimate, step_traffic, unshared
+from foretrace.estimate import Estimate, step_traffic
 from foretrace.graph import Collectives, NodeKind
 from foretrace.machine import Machine, MachineLinks, links_of, load_machine, with_hosts
 from foretrace.simulate import simulate_links
@@ -212,7 +212,7 @@ def test_a_collective_over_several_hosts_alone_takes_what_its_cost_model_says(
     graph = build.graph()
     sized = [replace(one, num_bytes=size) for one in graph.collectives]
     graph = replace(graph, collectives=Collectives.of(sized))
-    model = step_costs(unshared(machine))
+    model = step_costs(machine.unshared())
     finish = graph.nodes_of(NodeKind.FINISH)
     duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
     duration_ns[finish] = transfer_ns(graph, finish, model)
@@ -310,7 +310,7 @@ def test_two_pairs_on_a_card_take_as_long_as_published(name: str, size: int) -> 
     graph = build.graph()
     sized = [replace(one, num_bytes=size) for one in graph.collectives]
     graph = replace(graph, collectives=Collectives.of(sized))
-    model = step_costs(unshared(machine))
+    model = step_costs(machine.unshared())
     finish = graph.nodes_of(NodeKind.FINISH)
     duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
     duration_ns[finish] = transfer_ns(graph, finish, model)

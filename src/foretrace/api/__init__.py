@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from foretrace.api.balancing import balance as balance
     from foretrace.api.edited import Edited as Edited
     from foretrace.api.edited import remedies as remedies
-    from foretrace.api.edited import substitute as substitute
     from foretrace.api.estimates import estimate as estimate
     from foretrace.api.estimates import write_estimate_report as write_estimate_report
     from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from foretrace.api.serving import serve as serve
     from foretrace.api.serving import serve_staged as serve_staged
     from foretrace.api.serving import write_serving_trace as write_serving_trace
+    from foretrace.api.substitution import substitute as substitute
     from foretrace.api.verbs import blocks as blocks
     from foretrace.api.verbs import load as load
     from foretrace.api.verbs import replay as replay

@@ -7,29 +7,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrace import analyze
-from foretrace.analyze import (
-    CONFIDENCE,
-    Comparison,
-    Diagnosis,
-    InterpreterLock,
-    MemoryUse,
-    OperatorTable,
-    Roofline,
-    Sensitivity,
-    Trend,
-    WhatHelps,
-)
+from foretrace.analyze import CONFIDENCE, Sensitivity
 from foretrace.analyze.questions import operators, sensitivity
 from foretrace.api.edited import Edited, basis_of
 from foretrace.api.job import Job
 from foretrace.graph import Run, measured_of
-from foretrace.machine import Chip, load_chip
+from foretrace.machine import load_chip
 from foretrace.trace import load_snapshot
-from foretrace.whatif import Throughput
 from foretrace.whatif import throughput as throughput_of
 
-if TYPE_CHECKING:  # what runs need not load
+if TYPE_CHECKING:  # what is not asked for need not be loaded
+    from foretrace.analyze import (
+        Comparison,
+        Diagnosis,
+        InterpreterLock,
+        MemoryUse,
+        OperatorTable,
+        Roofline,
+        Trend,
+        WhatHelps,
+    )
     from foretrace.estimate import Estimate
+    from foretrace.machine import Chip
+    from foretrace.whatif import Throughput
 
 
 def what_helps(

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from foretrace.base import NS_PER_MS, NetworkUse, Remembering, ScenarioError
-from foretrace.cost import CostModel
-from foretrace.graph import ExecutionGraph, Recording, Timeline
-from foretrace.machine import Chip, Machine
-from foretrace.simulate import Cores
-from foretrace.whatif import (
-    Baseline,
-    Edit,
-    OwnKernel,
-    Prediction,
-    Remedies,
-    Sizes,
-    Substitutable,
-    Substitutes,
-    Unprofiled,
-    baseline_of,
-    outcome,
-    predict,
-    tried_remedies,
-    tried_substitutes,
-    unprofiled,
-)
-from foretrace.workload import Model, PlanDraft
+from foretrace.whatif import Baseline, Remedies, baseline_of, tried_remedies, unprofiled
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a job without edits need not load
     from foretrace.api.estimates import EditableEstimate
     from foretrace.api.job import Job
+    from foretrace.cost import CostModel
+    from foretrace.graph import ExecutionGraph, Recording, Timeline
+    from foretrace.machine import Chip, Machine
+    from foretrace.simulate import Cores
+    from foretrace.whatif import Edit, Prediction, Sizes, Unprofiled
+    from foretrace.workload import Model, PlanDraft
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,19 +57,9 @@ class Basis(Remembering):
 
     def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
         """The recorded job with these edits."""
-        return predict(self.baseline, edits, name=name)
+        from foretrace.whatif import predict  # here: advice predicts no more than step times
 
-    @property
-    def subject(self) -> Substitutable:
-        """What rules of substitution are tried on."""
-        found = self.baseline
-        return Substitutable(
-            timeline=found.replayed,
-            step_ns=found.replayed_step_ns,
-            num_ranks=found.before.plan.num_ranks,
-            chip=found.chip,
-            step_ns_with=lambda edit: outcome(found, edit.applied(found.before)).step_ns,
-        )
+        return predict(self.baseline, edits, name=name)
 
     def _baseline_of(self, recording: Recording) -> Baseline:
         return baseline_of(
@@ -180,25 +154,6 @@ def remedies(subject: Job | Edited) -> Remedies:
 def _tried_on(basis: Basis) -> Remedies:
     memory_bytes = None if basis.chip is None else basis.chip.memory_bytes
     return tried_remedies(basis.baseline, memory_bytes=memory_bytes)
-
-
-def substitute(
-    subject: Job | Edited | EditableEstimate, kernels: Sequence[OwnKernel] = ()
-) -> Substitutes:
-    """Every rule of substitution against every family of kernels, what is worth most first.
-
-    Args:
-        subject: a job, one of which a machine is stated, or an estimate; without edits.
-        kernels: operators in index notation, and the kernels of the job that they describe: these
-            are placed under the roofline.
-
-    Raises:
-        ScenarioError: if it has edits, or names no chip that is known.
-    """
-    base = subject if isinstance(subject, Edited) else subject.edit()
-    if base.edits:
-        raise ScenarioError("rules are tried on a job without edits: give the job itself")
-    return tried_substitutes(base.basis.subject, kernels)
 
 
 def basis_of(subject: Job | Edited, doing: str) -> Basis:

@@ -48,7 +48,7 @@ from foretrace.machine import Machine
 from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
 from foretrace.software import TrainingSoftware
-from foretrace.whatif import Edit, Prediction, Substitutable, predict_estimate
+from foretrace.whatif import Edit, Prediction, predict_estimate
 from foretrace.workload import (
     Convention,
     Model,
@@ -89,17 +89,6 @@ class EditableEstimate(Estimate):
         """The estimated step with these edits."""
         return predict_estimate(
             self, edits, name=name, costs=self.own_costs, inflation=self.own_inflation
-        )
-
-    @property
-    def subject(self) -> Substitutable:
-        """What rules of substitution are tried on."""
-        return Substitutable(
-            timeline=self.timeline,
-            step_ns=self.step_ns,
-            num_ranks=self.plan.num_ranks,
-            chip=self.machine.chip,
-            step_ns_with=lambda edit: self.predict((edit,)).step_ns,
         )
 
 

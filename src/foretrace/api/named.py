@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from foretrace.machine import Machine, load_machine
-from foretrace.workload import Model, PlanDraft
+from foretrace import machine as machines
+from foretrace.workload import PlanDraft
 
 if TYPE_CHECKING:  # what nobody names need not be loaded
+    from foretrace.machine import Machine
     from foretrace.operators import ModuleProgram
     from foretrace.software import TrainingSoftware
+    from foretrace.workload import Model
 
 Named: TypeAlias = str | Path
 
@@ -22,7 +24,7 @@ def machine_named(machine: Machine | Named, folders: Sequence[Path]) -> Machine:
     Raises:
         MachineError: if there is none of that name.
     """
-    return load_machine(machine, folders) if isinstance(machine, str | Path) else machine
+    return machines.load_machine(machine, folders) if isinstance(machine, str | Path) else machine
 
 
 def model_named(model: Model | Named, folders: Sequence[Path]) -> Model:

@@ -84,9 +84,7 @@ def chosen_fit(
     own = next((one for one in constants if one.chip == chip.name), None)
     found = own.fit(model, kind, width) if own is not None else None
     if found is not None:
-        twin = None if found.is_of_steps else _twin(found, chip, constants)
-        source = Source.LEARNT if found.is_of_steps else Source.FITTED
-        return Chosen(twin or found, source, dict((twin or found).spread_by_region))
+        return _own(_twin(found, chip, constants) or found)
     for stand_in in (width, *_STAND_INS.get(width, ())):
         fits = [
             (one, fit)
@@ -98,6 +96,18 @@ def chosen_fit(
             spread = _spread_elsewhere((model, kind, stand_in), nearest, constants)
             return Chosen(nearest, Source.TRANSFERRED, spread)
     return None
+
+
+def chosen_of_own(key: tuple[str, str, str], own: Constants) -> Chosen | None:
+    """The same of a chip's own constants; none where others' are asked for, in place or beside."""
+    model, kind, dtype = key
+    found = own.fit(model, kind, width_of(dtype))
+    return None if found is None or _may_have_twin(found) else _own(found)
+
+
+def _own(fit: Fit) -> Chosen:
+    source = Source.LEARNT if fit.is_of_steps else Source.FITTED
+    return Chosen(fit, source, dict(fit.spread_by_region))
 
 
 def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> tuple[Constants, Fit]:
@@ -195,7 +205,7 @@ def _cycles(chip: Chip) -> float:
 
 def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
     """Constants of the same chip with another memory, where the chip's own rest on few rows."""
-    if own.model != _PRODUCTS or own.num_rows >= _FEW_ROWS:
+    if not _may_have_twin(own):
         return None
     silicon, _, _ = chip.name.rpartition("-")
     twins = [
@@ -208,6 +218,11 @@ def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
         and fit.num_rows >= _FEW_ROWS
     ]
     return max(twins, key=lambda fit: fit.num_rows, default=None)
+
+
+def _may_have_twin(own: Fit) -> bool:
+    """Whether a fit rests on few rows of products, so that a twin's may take its place."""
+    return own.model == _PRODUCTS and own.num_rows < _FEW_ROWS and not own.is_of_steps
 
 
 def _distance(chip: Chip, one: Constants, architecture: str) -> int:

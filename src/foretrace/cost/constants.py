@@ -140,6 +140,12 @@ def constants_for(chip: Chip) -> tuple[Constants, ...]:
     return _known(chip.costs, chip.name, "kernels")
 
 
+def own_constants(chip: Chip) -> Constants | None:
+    """What of `constants_for` is the chip's own, where this version ships it; no other is read."""
+    path = FOLDER / f"kernels-{chip.name}.toml"
+    return _shipped_fit(path) if chip.costs is None and path.is_file() else None
+
+
 @cache
 def shipped_collectives() -> tuple[Constants, ...]:
     """What this version ships, of chips and of networks."""
@@ -151,15 +157,19 @@ def collectives_for(chip: Chip) -> tuple[Constants, ...]:
     return _known(chip.costs, chip.name, "collectives")
 
 
-def _constants_in(folder: Path, kind: str, *, has_errors: bool = True) -> tuple[Constants, ...]:
-    paths = sorted(folder.glob(f"{kind}-*.toml"))
-    return tuple(read_constants(path, has_errors=has_errors) for path in paths)
+def _constants_in(folder: Path, kind: str) -> tuple[Constants, ...]:
+    return tuple(read_constants(path) for path in sorted(folder.glob(f"{kind}-*.toml")))
 
 
 @cache
 def _shipped_fits(kind: str) -> tuple[Constants, ...]:
     """What predicts, of all that this version ships: without the rows that only say how well."""
-    return _constants_in(FOLDER, kind, has_errors=False)
+    return tuple(_shipped_fit(path) for path in sorted(FOLDER.glob(f"{kind}-*.toml")))
+
+
+@cache
+def _shipped_fit(path: Path) -> Constants:
+    return read_constants(path, has_errors=False)
 
 
 @cache

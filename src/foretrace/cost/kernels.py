@@ -11,8 +11,8 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
 from foretrace.cost.attention import CUDNN, FLASH, PROFILED
-from foretrace.cost.choosing import UNTESTED_SPREAD, Chosen, chosen_fit
-from foretrace.cost.constants import Constants, Spread, constants_for, width_of
+from foretrace.cost.choosing import UNTESTED_SPREAD, Chosen, chosen_fit, chosen_of_own
+from foretrace.cost.constants import Constants, Spread, constants_for, own_constants, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
 from foretrace.cost.gemm import BLOCKWISE, LIBRARY, GemmShapes, gemm_ns
@@ -240,12 +240,18 @@ class FittedKernels:
         if (model, kind, width_of(dtype)) == of_four and not self._knows(of_four):
             kind = BLOCKWISE  # all that multiplies such numbers scales them by blocks
         if model == MOVEMENT:  # its kinds share one set of constants, and so do the formats
-            return chosen_fit((MOVEMENT, "", "any"), self.chip, self.constants)
+            return self._nearest((MOVEMENT, "", "any"))
         if model == CONVOLUTION:
-            return chosen_fit((CONVOLUTION, kind, "any"), self.chip, self.constants)
+            return self._nearest((CONVOLUTION, kind, "any"))
         if self.chip.peak_flops_per_ns(_multiplied(model, dtype)) is None:
             return None
-        return chosen_fit((model, kind, dtype), self.chip, self.constants)
+        return self._nearest((model, kind, dtype))
+
+    def _nearest(self, key: tuple[str, str, str]) -> Chosen | None:
+        """The nearest constants; other chips' are read only where the chip's own do not answer."""
+        own = own_constants(self.chip) if self.stated is None else None
+        found = None if own is None else chosen_of_own(key, own)
+        return found or chosen_fit(key, self.chip, self.constants)
 
     def _knows(self, key: tuple[str, str, str]) -> bool:
         """Whether any chip has constants of this model, kind and width."""

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
+    from foretrace.estimate.interval import NOT_MODELLED as NOT_MODELLED
+    from foretrace.estimate.interval import UNKNOWN_HOST as UNKNOWN_HOST
+    from foretrace.estimate.interval import UNMODELLED as UNMODELLED
+    from foretrace.estimate.interval import FamilySpread as FamilySpread
+    from foretrace.estimate.interval import Interval as Interval
+    from foretrace.estimate.interval import SimulatedStep as SimulatedStep
+    from foretrace.estimate.interval import interval as interval
     from foretrace.estimate.link_traffic import StepTraffic as StepTraffic
     from foretrace.estimate.link_traffic import sharing_of as sharing_of
     from foretrace.estimate.link_traffic import step_traffic as step_traffic
-    from foretrace.estimate.link_traffic import unshared as unshared
     from foretrace.estimate.nearest import NearestPlan as NearestPlan
     from foretrace.estimate.nearest import PlanChange as PlanChange
     from foretrace.estimate.nearest import nearest_plans as nearest_plans
@@ -40,16 +46,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.shared_links import LinkUse as LinkUse
     from foretrace.estimate.shared_links import SharedLinks as SharedLinks
     from foretrace.estimate.shared_links import shared_links as shared_links
-    from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
-    from foretrace.estimate.step_time import UNKNOWN_HOST as UNKNOWN_HOST
-    from foretrace.estimate.step_time import UNMODELLED as UNMODELLED
-    from foretrace.estimate.step_time import FamilySpread as FamilySpread
-    from foretrace.estimate.step_time import Interval as Interval
-    from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
     from foretrace.estimate.step_time import UnitRun as UnitRun
     from foretrace.estimate.step_time import UnitTiming as UnitTiming
-    from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import on_host as on_host
     from foretrace.estimate.step_time import run_units as run_units
     from foretrace.estimate.step_time import simulated_step as simulated_step

@@ -12,7 +12,8 @@ import numpy as np
 from foretrace.base import NetworkUse, SimulationError, WorkloadError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
-from foretrace.estimate.link_traffic import sharing_of, unshared, with_widest_groups
+from foretrace.estimate.interval import Interval, SimulatedStep, interval
+from foretrace.estimate.link_traffic import sharing_of, with_widest_groups
 from foretrace.estimate.nearest import nearest_plans
 from foretrace.estimate.shared_links import (
     ALL_LINKS,
@@ -22,14 +23,7 @@ from foretrace.estimate.shared_links import (
     shared_links,
     slow_links,
 )
-from foretrace.estimate.step_time import (
-    Interval,
-    SimulatedStep,
-    interval,
-    on_host,
-    simulated_step,
-    unmodelled_width,
-)
+from foretrace.estimate.step_time import on_host, simulated_step, unmodelled_width
 from foretrace.machine import Machine, with_hosts
 from foretrace.operators import ModuleProgram
 from foretrace.software import (
@@ -148,7 +142,7 @@ def estimate(
     costs_of = None
     if costs is None:
         costs_of = partial(software_costs, software=known, num_ranks=plan.num_ranks)
-        costs = costs_of(unshared(machine) if is_shared else machine)
+        costs = costs_of(machine.unshared() if is_shared else machine)
     if slow_link is not None and not 0 < slow_link <= 1:
         raise WorkloadError(f"a slow link keeps a share above 0 up to 1, got {slow_link}")
     if slow_link is not None and not is_shared:

@@ -11,6 +11,7 @@ from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
 from foretrace.base import NS_PER_HOUR, NS_PER_S, NetworkUse
 from foretrace.cost import Costs, Source
+from foretrace.estimate.interval import Interval
 from foretrace.estimate.nearest import NearestPlan, nearest_table
 from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table
 from foretrace.estimate.parts import (
@@ -27,7 +28,6 @@ from foretrace.estimate.shared_links import (
     rails_table,
     slow_table,
 )
-from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.estimate.words import figures, subject_text
 from foretrace.graph import ExecutionGraph, Timeline

@@ -82,12 +82,6 @@ class StepTraffic:
         return replace(own, share=share)
 
 
-def unshared(machine: Machine) -> Machine:
-    """The machine on which whoever sends finds every link empty: its costs are those alone."""
-    tiers = tuple(replace(tier, oversubscription=1.0) for tier in machine.tiers)
-    return replace(machine, tiers=tiers, is_empty=True)
-
-
 def own_groups(graph: ExecutionGraph) -> Sequence[Int64s]:
     """Each collective's group alone, int64[1, members]: ranks are all there."""
     return [np.array([one.ranks], np.int64) for one in graph.collectives.makes]
@@ -180,7 +174,7 @@ def _by_tree(
     makes: Sequence[Collective], make: Int32s, num_bytes: Int64s, machine: Machine
 ) -> Int64s:
     """Whether each goes by trees, 0 or 1, as cost models find them quicker on empty links."""
-    found, empty = np.zeros(len(make), np.int64), unshared(machine)
+    found, empty = np.zeros(len(make), np.int64), machine.unshared()
     distinct, place = _distinct(make, num_bytes)
     for at, (one, size) in enumerate(distinct.T.tolist()):
         ranks = makes[one].ranks

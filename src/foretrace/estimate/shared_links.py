@@ -25,8 +25,9 @@ from foretrace.analyze import windows
 from foretrace.answer import Column, Plain, Table, Unit
 from foretrace.base import Int64s, UInt8s
 from foretrace.cost import CostModel, Inflation, inflated, transfer_ns
-from foretrace.estimate.link_traffic import flows_of, sharing_of, unshared
-from foretrace.estimate.step_time import SimulatedStep, simulated_step
+from foretrace.estimate.interval import SimulatedStep
+from foretrace.estimate.link_traffic import flows_of, sharing_of
+from foretrace.estimate.step_time import simulated_step
 from foretrace.graph import NO_COLLECTIVE, NodeKind
 from foretrace.machine import Machine, links_of
 from foretrace.simulate import simulate, simulate_links, simulate_shared, way_back
@@ -168,7 +169,7 @@ class _Elasticity:
     def _taken_ns(self, machine: Machine) -> Int64s:
         if self._costs_of is None or not self._ends.size:
             return np.zeros(len(self._ends), np.int64)
-        costs = self._costs_of(unshared(machine))
+        costs = self._costs_of(machine.unshared())
         return transfer_ns(self._done.timeline.graph, self._ends, costs)
 
     def bandwidth_gain_ns(self, tier: int) -> float:
@@ -257,7 +258,7 @@ def more_rails(
     share = 1 / rails
 
     def saved_ns(widened: Machine) -> int:
-        costs = costs_of(unshared(widened))
+        costs = costs_of(widened.unshared())
         sharing = sharing_of(laid_out, costs, widened)
         done = simulated_step(laid_out.graph, costs, inflation, sharing=sharing)
         return step_ns - int(windows(done.timeline).duration_ns[0])

@@ -55,6 +55,11 @@ class Machine(DataSheet):
     # Whether whoever sends finds links empty: of a card that chips share, one has all of it.
     is_empty: bool = False
 
+    def unshared(self) -> Machine:
+        """The machine on which whoever sends finds every link empty: its costs are those alone."""
+        tiers = tuple(replace(tier, oversubscription=1.0) for tier in self.tiers)
+        return replace(self, tiers=tiers, is_empty=True)
+
     @property
     def statements(self) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
         """Numbers of its tiers, its host and its chip."""

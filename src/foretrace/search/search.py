@@ -19,7 +19,7 @@ from functools import partial
 
 from foretrace.base import Mapper, NetworkUse, ScenarioError, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation, Remembered, Substituted, SubstitutionRule
-from foretrace.estimate import software_costs, unshared
+from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
 from foretrace.search.alone import Freed, best_alone, freed_in_turn
@@ -96,7 +96,7 @@ def searched(
     if host_times is not None and not draft.states("implementation.launch_times"):
         draft = draft.with_fields({"implementation.launch_times": host_times})
     costs = costs or software_costs(
-        unshared(machine) if is_shared else machine, software, num_ranks=max(sizes)
+        machine.unshared() if is_shared else machine, software, num_ranks=max(sizes)
     )
     ground = ModelGround(
         model,

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+from foretrace import workload
 from foretrace.analyze import step_time_ns
 from foretrace.base import NetworkUse, ScenarioError
 from foretrace.cost import CostModel
-from foretrace.estimate import unshared
 from foretrace.graph import Recording, Timeline
-from foretrace.machine import Chip, Machine
+from foretrace.machine import Chip
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
-from foretrace.whatif.arrange.arrange import arranged, same_job
+from foretrace.whatif import arrange
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.recorded_links import RecordedLinks
 from foretrace.whatif.resize.named import Sizes
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.resized import Resizing, resizing
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Model, PlanDraft
+from foretrace.workload import PlanDraft
+
+if TYPE_CHECKING:  # what recordings of which no machine and no model is stated need not load
+    from foretrace.machine import Machine
+    from foretrace.whatif.recorded_links import RecordedLinks
+    from foretrace.workload import Model, Transformer
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,21 @@ class Baseline:
     chip: Chip | None = None  # what the files name, or the stated machine has
     network: NetworkUse = NetworkUse.PRIVATE
 
+    @property
+    def transformer(self) -> Transformer | None:
+        """The stated model, if layers can be made of it."""
+        if self.model is None or not isinstance(self.model, workload.Transformer):
+            return None
+        return self.model
+
     @cached_property
     def links(self) -> RecordedLinks | None:
         """Those that transfers share; `None`: each finds its links empty."""
         machine = self.before.machine
         if self.network is NetworkUse.PRIVATE or machine is None:
             return None
+        from foretrace.whatif.recorded_links import RecordedLinks  # here: where links are shared
+
         return RecordedLinks.of(self.replayed, self.before.plan, machine)
 
     def costed(self, scenario: Scenario) -> Scenario:
@@ -53,7 +67,7 @@ class Baseline:
         machine = scenario.machine
         if machine is None or self.links is None:
             return scenario
-        return replace(scenario, machine=unshared(machine))
+        return replace(scenario, machine=machine.unshared())
 
     @cached_property
     def slowdowns(self) -> Slowdowns:
@@ -71,8 +85,8 @@ class Baseline:
 
         Where work changes, others may have to.
         """
-        job = replace(same_job(self.program), settles=True)
-        return self._with_its_shapes(arranged(self.program, job))
+        job = replace(arrange.same_job(self.program), settles=True)
+        return self._with_its_shapes(arrange.arranged(self.program, job))
 
     def _with_its_shapes(self, start: Arranged) -> tuple[Arranged, Resizing]:
         return start, resizing(start, self.program, self.before, self.before, costs=self.costs)
@@ -132,7 +146,7 @@ def baseline_of(
     if costs is None and machine is not None:
         from foretrace.cost import step_costs  # here: a recording alone needs no fitted models
 
-        costs = step_costs(unshared(machine) if network is NetworkUse.SHARED else machine)
+        costs = step_costs(machine.unshared() if network is NetworkUse.SHARED else machine)
     program = program_of(recording, stated=plan)
     return Baseline(
         program=program,

@@ -18,7 +18,6 @@ from foretrace.estimate import (
     software_costs,
     step_of_costs,
     unmodelled_of,
-    unshared,
 )
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edits.changed import changed, held_bytes
@@ -28,8 +27,9 @@ from foretrace.whatif.edits.loading import UnevenDocuments
 from foretrace.whatif.outcome import ScenarioOutcome
 from foretrace.whatif.predict import effects_of
 from foretrace.whatif.prediction import Memory, Prediction
+from foretrace.whatif.recorded_links import shared_links_of
 from foretrace.whatif.resize.named import Sizes
-from foretrace.whatif.scaled import model_with, sizes_of
+from foretrace.whatif.resize.of_model import model_with, sizes_of
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Footprint, Transformer
 
@@ -86,7 +86,7 @@ def predict_estimate(
         high_ns=last.high_ns,
         method=ESTIMATED,
         memory=_memory(before.footprint, _with_workspace(estimated, scenarios[-1])),
-        links=last.links if scenarios[-1].changes else estimated.links,
+        links=shared_links_of(last) if scenarios[-1].changes else estimated.links,
         notes=(
             *estimated.notes,
             *check_notes([(one.edit, one.change_ns) for one in effects], last.timeline),
@@ -145,7 +145,7 @@ def _outcome(
         )
     machine, is_shared = estimated.machine, estimated.network is NetworkUse.SHARED
     model = costs or software_costs(
-        unshared(machine) if is_shared else machine,
+        machine.unshared() if is_shared else machine,
         estimated.software,
         num_ranks=estimated.plan.num_ranks,
     )

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import newly_at_once_ns, step_time_ns, windows
 from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError, key_text
-from foretrace.cost import Costs, step_costs
-from foretrace.estimate import (
-    SharedLinks,
-    SimulatedStep,
-    StepTraffic,
-    interval,
-    shared_links,
-    unshared,
-)
+from foretrace.cost import Costs
+from foretrace.estimate import SimulatedStep, interval
 from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
-from foretrace.whatif.arrange.arrange import arranged
+from foretrace.whatif import arrange, rearrange
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits.changed import changed
 from foretrace.whatif.edits.loading import DataLoading, loading_nodes
 from foretrace.whatif.inflation import uninflated
-from foretrace.whatif.rearrange.check import check
-from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
+from foretrace.whatif.resize.of_model import model_with
 from foretrace.whatif.resize.resized import Resizing, costs_of, resizing
-from foretrace.whatif.scaled import model_with
-from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Plan, Transformer, plan_changes
+from foretrace.workload import plan_changes
+
+if TYPE_CHECKING:  # what edits of recorded work alone need not load
+    from foretrace.estimate import StepTraffic
+    from foretrace.whatif.recorded.program import NewJob
+    from foretrace.whatif.scenario import Scenario
+    from foretrace.workload import Plan, Transformer
 
 ARRANGED = "arranged"
 SCALED = "scaled"
@@ -68,13 +65,6 @@ class ScenarioOutcome:
     shared: SimulatedStep | None = None  # where transfers that meet on a link divide it
     at_once_ns: int = 0  # of a step: kernels beside others, as none was recorded to run
 
-    @property
-    def links(self) -> SharedLinks | None:
-        """What the mean step asked of the network; `None` if every transfer had it alone."""
-        if self.shared is None:
-            return None
-        return shared_links(self.shared, lambda machine: step_costs(unshared(machine)))
-
 
 def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
     """A scenario's step: arranged from recorded pieces, else scaled by the ratio of estimates.
@@ -82,19 +72,17 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
     Raises:
         ScenarioError: if it is illegal, or no way to it is known.
     """
+    is_same_job = replace(scenario, changes=()) == baseline.before
     try:
-        check_arrangeable(baseline.before.plan, scenario.plan, has_layers=_has_layers(baseline))
-        job = rearranged(
-            baseline.program, baseline.before, scenario, model=baseline.model, costs=baseline.costs
-        )
+        job = None if is_same_job else _rearranged(baseline, scenario)
     except NotShownError as err:
         return _by_estimates(baseline, scenario, err)
     settles = scenario != baseline.before and not _has_device(baseline)
-    if job is None and replace(scenario, changes=()) == baseline.before:
+    if is_same_job:
         start, found = baseline.as_settled if settles else baseline.as_recorded
     else:
         if job is not None:
-            start = arranged(baseline.program, job)
+            start = arrange.arranged(baseline.program, job)
         elif settles:
             start, _ = baseline.as_settled
         else:
@@ -155,6 +143,14 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
     )
 
 
+def _rearranged(baseline: Baseline, scenario: Scenario) -> NewJob | None:
+    """Pieces of another plan, or of other layers; `None` where every piece stays at its place."""
+    check_arrangeable(baseline.before.plan, scenario.plan, has_layers=_has_layers(baseline))
+    return rearrange.rearranged(
+        baseline.program, baseline.before, scenario, model=baseline.model, costs=baseline.costs
+    )
+
+
 def check_outcome(baseline: Baseline, scenario: Scenario) -> None:
     """Refuse a scenario that is not arranged from recorded pieces, as far as it is quick to tell.
 
@@ -163,8 +159,8 @@ def check_outcome(baseline: Baseline, scenario: Scenario) -> None:
     """
     before = baseline.before
     check_arrangeable(before.plan, scenario.plan, has_layers=_has_layers(baseline))
-    has_model, has_costs = isinstance(baseline.model, Transformer), baseline.costs is not None
-    check(baseline.program, before, scenario, has_model=has_model, has_costs=has_costs)
+    has_model, has_costs = baseline.transformer is not None, baseline.costs is not None
+    rearrange.check(baseline.program, before, scenario, has_model=has_model, has_costs=has_costs)
 
 
 def _grown(baseline: Baseline, scenario: Scenario) -> float:
@@ -185,8 +181,8 @@ def _growth(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
 
 
 def _transformer(baseline: Baseline, scenario: Scenario) -> Transformer | None:
-    model = baseline.model
-    return model_with(model, scenario.sizes) if isinstance(model, Transformer) else None
+    model = baseline.transformer
+    return None if model is None else model_with(model, scenario.sizes)
 
 
 def _has_device(baseline: Baseline) -> bool:
@@ -195,7 +191,7 @@ def _has_device(baseline: Baseline) -> bool:
 
 def _has_layers(baseline: Baseline) -> bool:
     """Whether layers of the model could be made in other number formats, and costed."""
-    is_known = isinstance(baseline.model, Transformer) and baseline.costs is not None
+    is_known = baseline.transformer is not None and baseline.costs is not None
     return is_known and _has_device(baseline)
 
 
@@ -320,8 +316,8 @@ def _unmodelled(baseline: Baseline, edited: float) -> float:
 
 def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError) -> ScenarioOutcome:
     """What the recorded step becomes by the ratio of two estimates."""
-    model, machine = baseline.model, baseline.before.machine
-    if not isinstance(model, Transformer) or machine is None:
+    model, machine = baseline.transformer, baseline.before.machine
+    if model is None or machine is None:
         if not _has_device(baseline):  # estimates are of devices
             raise reason
         raise ScenarioError(

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from foretrace import workload
 from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits.changed import held_bytes
@@ -25,10 +27,13 @@ from foretrace.whatif.edits.checking import check_notes
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Memory, Prediction
-from foretrace.whatif.scaled import differences, model_with
+from foretrace.whatif.recorded_links import shared_links_of
+from foretrace.whatif.resize.of_model import differences, model_with
 from foretrace.whatif.scenario import Scenario
 from foretrace.whatif.unprofiled import profiler_cost
-from foretrace.workload import Footprint, Transformer, schedule_of
+
+if TYPE_CHECKING:  # what recordings of which no model is stated need not load
+    from foretrace.workload import Footprint, Transformer
 
 
 def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Prediction:
@@ -69,7 +74,7 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
         high_ns=last.high_ns,
         method=last.method,
         memory=_memory(baseline, scenarios[-1]),
-        links=last.links,
+        links=shared_links_of(last),
         notes=(
             *baseline.program.notes,
             *different,
@@ -124,16 +129,17 @@ def _of_model(baseline: Baseline) -> tuple[str, ...]:
     Raises:
         ScenarioError: if its width is another, so that it is another model.
     """
-    if not isinstance(baseline.model, Transformer):
+    model = baseline.transformer
+    if model is None:
         return ()
     hidden = baseline.before.sizes.hidden
-    if hidden not in {None, baseline.model.hidden}:
+    if hidden not in {None, model.hidden}:
         raise ScenarioError(
             f"the recording is of a model with a hidden size of {hidden:,}, and "
-            f"{baseline.model.name} has {baseline.model.hidden:,}: state the model that ran, as a "
+            f"{model.name} has {model.hidden:,}: state the model that ran, as a "
             "name or a TOML file (--model), or leave it out"
         )
-    found = differences(baseline.model, baseline.before.sizes)
+    found = differences(model, baseline.before.sizes)
     if not found:
         return ()
     return (f"recorded: {'; '.join(found)}: what was recorded is taken",)
@@ -141,8 +147,8 @@ def _of_model(baseline: Baseline) -> tuple[str, ...]:
 
 def _memory(baseline: Baseline, after: Scenario) -> Memory | None:
     """What the worst rank holds, before and after; `None` where no transformer was stated."""
-    model = baseline.model
-    if not isinstance(model, Transformer):
+    model = baseline.transformer
+    if model is None:
         return None
     chip = baseline.chip if after.machine is None else after.machine.chip
     held = held_bytes(after.changes, baseline.program.graph, chip)
@@ -154,8 +160,7 @@ def _memory(baseline: Baseline, after: Scenario) -> Memory | None:
 
 
 def _footprint(model: Transformer, scenario: Scenario) -> Footprint:
-    from foretrace.workload import footprint  # here: needed where a model is stated alone
-
     chip = None if scenario.machine is None else scenario.machine.chip
     edited = model_with(model, scenario.sizes)
-    return footprint(edited, scenario.plan, schedule_of(scenario.plan), chip=chip)
+    schedule = workload.schedule_of(scenario.plan)
+    return workload.footprint(edited, scenario.plan, schedule, chip=chip)

@@ -17,10 +17,11 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s, ScenarioError, joined_ranges
 from foretrace.cost import step_costs
-from foretrace.estimate import StepTraffic, step_traffic, unshared
+from foretrace.estimate import SharedLinks, StepTraffic, shared_links, step_traffic
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.machine import Machine, MachineLinks, links_of, with_hosts
 from foretrace.simulate import NO_FLOW
+from foretrace.whatif.outcome import ScenarioOutcome
 from foretrace.workload import Group, Plan, groups_of
 
 _FULL = 1 + 1e-9
@@ -115,7 +116,7 @@ def _traffic(
         return step_traffic(
             graph,
             duration_ns,
-            model=step_costs(unshared(links.machine)),
+            model=step_costs(links.machine.unshared()),
             links=links,
             groups=partial(represented_groups, plan=plan),
             num_bytes=num_bytes,
@@ -198,3 +199,10 @@ def _most_at_once(timeline: Timeline, found: StepTraffic) -> Float64s:
     carried = np.cumsum(change[order])  # what every link begins with is what the last one left: 0
     np.maximum.at(most, link[order], carried)
     return np.where(most > _FULL, most, 1.0)
+
+
+def shared_links_of(found: ScenarioOutcome) -> SharedLinks | None:
+    """What the mean step asked of the network; `None` if every transfer had it alone."""
+    if found.shared is None:
+        return None
+    return shared_links(found.shared, lambda machine: step_costs(machine.unshared()))

@@ -9,11 +9,14 @@ durations.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from foretrace.machine import Machine
 from foretrace.whatif.edits.edit import WorkEdit
 from foretrace.whatif.resize.named import Sizes
 from foretrace.workload import Plan
+
+if TYPE_CHECKING:  # what a job whose machine nobody states need not load
+    from foretrace.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True)

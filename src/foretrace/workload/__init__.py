@@ -117,8 +117,6 @@ if TYPE_CHECKING:
     from foretrace.workload.models.flops import Convention as Convention
     from foretrace.workload.models.flops import Flops as Flops
     from foretrace.workload.models.flops import FlopsOfPart as FlopsOfPart
-    from foretrace.workload.models.flops import Recompute as Recompute
-    from foretrace.workload.models.flops import RecomputeModule as RecomputeModule
     from foretrace.workload.models.flops import flops as flops
     from foretrace.workload.models.hugging_face import from_hf_config as from_hf_config
     from foretrace.workload.models.parameters import Model as Model
@@ -138,6 +136,8 @@ if TYPE_CHECKING:
     from foretrace.workload.models.quantisation import quantisation_of as quantisation_of
     from foretrace.workload.models.recommender import Interaction as Interaction
     from foretrace.workload.models.recommender import Recommender as Recommender
+    from foretrace.workload.models.recompute import Recompute as Recompute
+    from foretrace.workload.models.recompute import RecomputeModule as RecomputeModule
     from foretrace.workload.models.transformer import Experts as Experts
     from foretrace.workload.models.transformer import FeedForward as FeedForward
     from foretrace.workload.models.transformer import Indexer as Indexer

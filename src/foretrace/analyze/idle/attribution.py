@@ -44,6 +44,10 @@ def idle(timeline: Timeline, *, step: Step = None) -> IdleCauses:
     Raises:
         GraphError: if there is no such step.
     """
+    return timeline.once(_idle, step)
+
+
+def _idle(timeline: Timeline, step: str | int | None) -> IdleCauses:
     table = steps(timeline)
     table = _chosen_steps(table, step_name(step, table.step_names))
     binding, excuses = binding_edges(timeline), Excuses.of(timeline)

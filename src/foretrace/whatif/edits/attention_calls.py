@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Int64s, ScenarioError
+from foretrace.base import FORMAT_BY_NAME, Bools, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import operation_of
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, operator_classes
 from foretrace.operators import (
@@ -118,17 +118,14 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
     PyTorch's own products widen 16-bit operands first: a fused kernel takes them as they were.
     """
     device = _workers(graph)
-    calls = _Calls(graph)
+    calls = _Calls(graph, device)
     found = []
     cuts = [place for place, name in enumerate(graph.names) if name in _CAUSAL_MASKS]
     if is_causal is None:
         is_causal = bool(np.isin(graph.operator[chosen], cuts).any())
-    for at in np.flatnonzero(chosen[device]).tolist():
-        scores = calls.scores(int(device[at]))
-        if scores is None:
-            continue
+    for at, scores in calls.softmaxes(np.flatnonzero(chosen[device])):
         sides = [
-            _reached(calls, device, at, _Looking(way, 2 if scores.is_backward else 1, scores))
+            _reached(calls, at, _Looking(way, 2 if scores.is_backward else 1, scores))
             for way in (-1, 1)
         ]
         if None in sides:
@@ -140,7 +137,7 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
             queries=scores.query_length,
             keys=scores.kv_length,
             width=low[1],
-            dtype=calls.unwidened(device, low[0]),
+            dtype=calls.unwidened(low[0]),
             is_causal=bool(scores.is_causal if scores.is_causal is not None else is_causal),
         )
         found.append(
@@ -168,18 +165,28 @@ def _workers(graph: ExecutionGraph) -> Int64s:
 class _Calls:
     """Operators and signatures of nodes, each distinct one read once."""
 
-    def __init__(self, graph: ExecutionGraph) -> None:
+    def __init__(self, graph: ExecutionGraph, device: Int64s) -> None:
         self.graph = graph
+        self.device = device
+        columns = (graph.lane, graph.step, graph.part, graph.phase, graph.layer, graph.microbatch)
+        self.block = numbered_rows([column[device] for column in columns])
+        self.is_working = np.isin(graph.kind[device], _WORKING)
         self._names = (*graph.names, "")  # no operator, or no signature, reads the last
-        self._scores: dict[tuple[int, int], AttentionShape | None] = {}
         self._products: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def scores(self, node: int) -> AttentionShape | None:
-        """The scores that a node's softmax is over; none if it is none."""
-        key = self._key(node)
-        if key not in self._scores:
-            self._scores[key] = scores_shape(*self._texts(key))
-        return self._scores[key]
+    def softmaxes(self, places: Int64s) -> Iterator[tuple[int, AttentionShape]]:
+        """Places in `device` of softmaxes among some, with the scores that each is over."""
+        if not len(places):
+            return
+        node = self.device[places]
+        made = numbered_rows((self.graph.operator[node], self.graph.operator_signature[node]))
+        _, first = np.unique(made, return_index=True)
+        over = [scores_shape(*self._texts(self._key(one))) for one in node[first].tolist()]
+        is_over = np.array([scores is not None for scores in over], np.bool_)[made]
+        for at, one in zip(places[is_over].tolist(), made[is_over].tolist(), strict=True):
+            scores = over[one]
+            if scores is not None:
+                yield at, scores
 
     def product(self, node: int) -> tuple[int, ...]:
         """Batch, m, n, k of a node's product; empty if it is none."""
@@ -193,15 +200,14 @@ class _Calls:
         """Number format of a node's first tensor."""
         return _dtype(self._texts(self._key(node))[1])
 
-    def unwidened(self, device: Int64s, at: int) -> str:
+    def unwidened(self, at: int) -> str:
         """Number format of a product's operands, before the same block made 32 bits of them."""
-        own = self.dtype(int(device[at]))
+        own = self.dtype(int(self.device[at]))
         if own != _WIDENED:
             return own
-        block = _block(self.graph, int(device[at]))
-        for node in device[max(0, at - _CASTS_AT) : at].tolist():
-            operator, signature = self._texts(self._key(node))
-            if operator not in _CASTING or _block(self.graph, node) != block:
+        for place in range(max(0, at - _CASTS_AT), at):
+            operator, signature = self._texts(self._key(int(self.device[place])))
+            if operator not in _CASTING or self.block[place] != self.block[at]:
                 continue
             formats = _formats(signature)
             if formats[:1] == [own] and formats[1:2] and formats[1] in _NARROW:
@@ -224,18 +230,16 @@ class _Looking:
     scores: AttentionShape
 
 
-def _reached(calls: _Calls, device: Int64s, at: int, looking: _Looking) -> tuple[int, int] | None:
+def _reached(calls: _Calls, at: int, looking: _Looking) -> tuple[int, int] | None:
     """Position of the outermost product on one side, and the heads' width; none: not found."""
-    graph, missing = calls.graph, looking.count
-    block = _block(graph, int(device[at]))
+    missing, block = looking.count, calls.block[at]
     for distance in range(1, _REACH + 1):
         position = at + looking.way * distance
-        if not 0 <= position < len(device):
+        if not 0 <= position < len(calls.device):
             return None
-        node = int(device[position])
-        if graph.kind[node] not in _WORKING or _block(graph, node) != block:
+        if not calls.is_working[position] or calls.block[position] != block:
             return None
-        width = _width(calls.product(node), looking.scores)
+        width = _width(calls.product(int(calls.device[position])), looking.scores)
         missing -= width > 0
         if not missing:
             return position, width
@@ -252,11 +256,6 @@ def _width(sizes: tuple[int, ...], scores: AttentionShape) -> int:
             return 0
         rest.remove(length)
     return rest[0]
-
-
-def _block(graph: ExecutionGraph, node: int) -> tuple[int, ...]:
-    columns = (graph.lane, graph.step, graph.part, graph.phase, graph.layer, graph.microbatch)
-    return tuple(int(column[node]) for column in columns)
 
 
 def _is_attention(graph: ExecutionGraph) -> Bools:

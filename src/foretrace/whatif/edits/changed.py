@@ -9,6 +9,7 @@ wins. Durations are rounded once, after the last edit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from foretrace.cost import CostModel, Costs
 from foretrace.graph import ExecutionGraph
@@ -17,7 +18,10 @@ from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import EditTurn, WorkEdit
 from foretrace.whatif.recorded.program import Program
-from foretrace.workload import Plan, Transformer
+from foretrace.workload import Plan
+
+if TYPE_CHECKING:  # what jobs whose model nobody stated need not load
+    from foretrace.workload import Transformer
 
 
 def changed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,10 @@ from foretrace.graph import NO_NODE, NODE_COLUMNS, EdgeKind, ExecutionGraph, Nod
 from foretrace.machine import Chip
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.recorded.program import Program
-from foretrace.workload import Plan, Transformer
+from foretrace.workload import Plan
+
+if TYPE_CHECKING:  # what jobs whose model nobody stated need not load
+    from foretrace.workload import Transformer
 
 # What tells one block of one rank's step from another.
 BLOCK_COLUMNS = ("rank", "step", "part", "phase", "layer", "microbatch")

@@ -24,7 +24,7 @@ from foretrace.whatif.rearrange.structure import casts_layers, divides_layers
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, MadeWait, RecordedPiece
 from foretrace.whatif.resize.models import Models, filled, models_of, requests_of
-from foretrace.whatif.scaled import model_with
+from foretrace.whatif.resize.of_model import model_with
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
     Block,

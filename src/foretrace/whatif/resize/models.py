@@ -6,17 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace import cost
 from foretrace.base import Int32s, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import (
     CostModel,
     Costs,
-    FittedCosts,
     KernelRequests,
     RecordedCosts,
-    Slower,
     Source,
     costs_of_recording,
-    step_costs,
 )
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.recorded_blocks import is_on_host, operator_nodes
@@ -72,11 +70,11 @@ def models_of(
     before_model: CostModel = recorded
     after_model: CostModel = recorded
     if is_other_network and old is not None and new is not None:
-        before_model, after_model = step_costs(old), step_costs(new)
+        before_model, after_model = cost.step_costs(old), cost.step_costs(new)
     elif costs is not None and not (is_on_host(graph) and _is_of_gpus(costs)):
         before_model = after_model = costs
     elif old is not None and not is_on_host(graph):
-        before_model = after_model = step_costs(old)
+        before_model = after_model = cost.step_costs(old)
     return Models(
         before_model,
         after_model,
@@ -98,7 +96,7 @@ def _notes(costs: CostModel | None, *, is_other: bool, is_recorded: bool) -> tup
 
 def _is_of_gpus(costs: CostModel) -> bool:
     """Whether a model was fitted to GPUs, which says nothing of a job on CPUs alone."""
-    return isinstance(costs, FittedCosts | Slower)
+    return isinstance(costs, cost.FittedCosts | cost.Slower)
 
 
 def recorded_costs(program: Program) -> RecordedCosts:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from foretrace.operators import ModuleProgram
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.models.flops import Convention, Flops, Recompute, flops, with_adapters
+from foretrace.workload.models.flops import Convention, Flops, flops, with_adapters
 from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.models.transformer import Layer, Transformer
 from foretrace.workload.plan.plan import AdaptedModule, Plan
 

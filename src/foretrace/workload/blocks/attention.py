@@ -15,7 +15,7 @@ from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import Step, operator, within
 from foretrace.workload.exchanges.activations import whole_heads
-from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.models.transformer import Latent, Positions, Reach
 from foretrace.workload.plan.plan import AdaptedModule
 

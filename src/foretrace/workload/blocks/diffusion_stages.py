@@ -13,7 +13,7 @@ from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import ItemWriter, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Step, passes_of
-from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.plan.plan import Plan
 
 _FLASH = "aten::_scaled_dot_product_flash_attention"

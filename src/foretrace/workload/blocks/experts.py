@@ -43,7 +43,7 @@ from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.blocks.steps import Step, operator, within
 from foretrace.workload.exchanges.activations import around_experts, copies_of, gathers_tokens
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, standing
-from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.models.transformer import Experts
 from foretrace.workload.plan.plan import AdaptedModule, Copies, Group
 

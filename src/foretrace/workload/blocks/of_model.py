@@ -28,9 +28,9 @@ from foretrace.workload.blocks.steps import but_saved, moved, shard_copies
 from foretrace.workload.blocks.transformer import blocks_of_transformer
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.diffusion import Diffusion
-from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Channels, Group, Plan, Sharding

@@ -20,7 +20,8 @@ from foretrace.workload.blocks.signatures import PICKED_ATTENTION, OperatorCall,
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.exchanges.activations import heads_for_tokens, passed_on, whole_keys
 from foretrace.workload.exchanges.exchange import Turn
-from foretrace.workload.models.flops import Convention, RecomputeModule, mean_keys
+from foretrace.workload.models.flops import Convention, mean_keys
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.models.transformer import Reach, ReachKind
 from foretrace.workload.plan.plan import ContextExchange
 

@@ -17,7 +17,7 @@ from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCoun
 from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import STATE_PRODUCT, OperatorCall
 from foretrace.workload.exchanges.exchange import Exchange
-from foretrace.workload.models.flops import Recompute, RecomputeModule
+from foretrace.workload.models.recompute import Recompute, RecomputeModule
 from foretrace.workload.plan.plan import Plan, Sharding
 
 Items = tuple[Item, ...]

@@ -37,7 +37,6 @@ from foretrace.workload.blocks.steps import (
     within,
 )
 from foretrace.workload.exchanges.activations import handed_over
-from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.parameters import (
     feed_forward_extras,
     feed_forward_weights,
@@ -51,6 +50,7 @@ from foretrace.workload.models.parameters import (
     state_weights,
     table_parameters,
 )
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.models.transformer import (
     Experts,
     Layer,

@@ -19,7 +19,7 @@ from foretrace.workload.configurations.table import (
     read_rows,
     unread_notes,
 )
-from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.models.recompute import RecomputeModule
 
 TITLE = "Megatron-LM's arguments"
 ROWS = (*PLAN_ROWS, *MODEL_ROWS)

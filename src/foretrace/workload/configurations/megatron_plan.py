@@ -21,7 +21,7 @@ from foretrace.workload.configurations.table import (
     switched,
     worded,
 )
-from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.plan.plan import Axis
 
 _ADAM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}

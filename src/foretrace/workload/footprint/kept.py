@@ -20,7 +20,7 @@ from typing import ClassVar
 from foretrace.answer import Plain
 from foretrace.workload.footprint.sizes import KeptSizes, format_bytes
 from foretrace.workload.footprint.software import Software
-from foretrace.workload.models.flops import RecomputeModule
+from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.models.transformer import Experts, Indexer, Layer, Norm
 from foretrace.workload.plan.plan import ContextExchange
 

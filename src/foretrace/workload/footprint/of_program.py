@@ -22,7 +22,7 @@ from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
 from foretrace.workload.footprint.software import PYTORCH
 from foretrace.workload.footprint.states import Held, gathered_bytes, reduction_bytes, states_of
-from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.schedule import Schedule
 

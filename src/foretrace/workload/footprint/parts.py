@@ -20,7 +20,7 @@ from foretrace.workload.footprint.kept import (
 )
 from foretrace.workload.footprint.sizes import KeptSizes, sizes_of
 from foretrace.workload.footprint.software import Loss, Software
-from foretrace.workload.models.flops import Recompute, RecomputeModule
+from foretrace.workload.models.recompute import Recompute, RecomputeModule
 from foretrace.workload.models.transformer import Layer, Transformer
 from foretrace.workload.plan.plan import Plan
 

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told, Unit, stated_parts
 from foretrace.base import known_format
-from foretrace.workload.models.flops import Convention, Flops, Recompute, flops
+from foretrace.workload.models.flops import Convention, Flops, flops
 from foretrace.workload.models.parameters import Model, ModelPart, Parameters, parameters
 from foretrace.workload.models.published import TotalsOnly, agrees, stated_difference
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.models.transformer import Transformer
 
 # Where a model is made for longer sequences: what Llama 3 405B is trained on but for its end.

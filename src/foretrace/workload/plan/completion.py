@@ -20,9 +20,9 @@ from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, cou
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
 from foretrace.workload.models.diffusion import Diffusion
-from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.models.transformer import Experts, Transformer
 from foretrace.workload.plan.draft import PlanDraft, field_value, key_of, plan_table, with_fields
 from foretrace.workload.plan.keys import Value

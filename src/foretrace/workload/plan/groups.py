@@ -16,13 +16,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
 from foretrace.base import MOST_RANKS, Int64s, MachineError, WorkloadError
-from foretrace.machine import Chip, Machine
 from foretrace.workload.plan.plan import Axis, Group, Plan
+
+if TYPE_CHECKING:  # what groups of ranks without a machine need not load
+    from foretrace.machine import Chip, Machine
 
 _AXES = {
     Group.TENSOR: (Axis.TENSOR,),

@@ -21,7 +21,7 @@ from foretrace.base import (
     allowed_text,
     read_value,
 )
-from foretrace.workload.models.flops import Recompute, RecomputeModule
+from foretrace.workload.models.recompute import Recompute, RecomputeModule
 from foretrace.workload.plan.plan import (
     AdaptedModule,
     Adapters,

@@ -14,10 +14,10 @@ from operator import attrgetter, is_not
 
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
-from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Recommender
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.models.transformer import Positions, StateSpace, Transformer
 from foretrace.workload.plan.groups import (
     axis_sizes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from foretrace.operators import ModuleProgram
-from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.recompute import Recompute
 from foretrace.workload.plan.keys import Value
 from foretrace.workload.plan.plan import Plan
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from foretrace.base import WorkloadError, known_format
-from foretrace.workload.models.flops import Recompute, RecomputeModule
+from foretrace.workload.models.recompute import Recompute, RecomputeModule
 from foretrace.workload.sharding.tables import TableSharding
 
 
