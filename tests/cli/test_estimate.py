@@ -127,6 +127,8 @@ def test_a_plan_of_the_users_folder_is_found_and_options_beat_it(
         (("--model", "nothing"), "no model is called 'nothing'"),
         (("--model", "llama4-behemoth"), "only totals are known"),
         (("--machine", "nothing"), "no machine is called 'nothing'"),
+        (("--machine", "dgx-h10"), "did you mean dgx-h100"),  # a host, alone a machine too
+        (("--machine", "superpod-h10"), "did you mean superpod-h100?"),
         (("--set", "tpp=2"), "did you mean 'tp'?"),
         (("--set", "tp"), "write a key and a value"),
     ],

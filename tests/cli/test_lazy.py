@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,15 @@ def test_a_replay_loads_neither_edits_nor_estimates() -> None:
     assert not [
         name for name in loaded if name.startswith(("foretrace.whatif.", "foretrace.cost."))
     ]
+
+
+def test_analyze_loads_nothing_that_lays_models_out(repository: Path) -> None:
+    loaded = loaded_by("analyze", str(repository / "examples" / "planted" / "nothing"))
+
+    folders = ("layout", "footprint", "blocks.transformer")
+    unused = (*(f"foretrace.workload.{one}" for one in folders), "foretrace.estimate.step_time")
+    assert "foretrace.whatif.remedies" in loaded
+    assert not [name for name in loaded if name.startswith(unused)]
 
 
 def test_a_misspelt_command_is_met_with_the_near_one(run: Run) -> None:

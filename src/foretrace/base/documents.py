@@ -83,13 +83,26 @@ def document_names(shelf: Shelf, folders: Sequence[Path] = ()) -> tuple[str, ...
     return tuple(sorted(found))
 
 
-def read_document(name_or_path: str | Path, shelf: Shelf, folders: Sequence[Path] = ()) -> Document:
+def read_document(
+    name_or_path: str | Path,
+    shelf: Shelf,
+    folders: Sequence[Path] = (),
+    *,
+    also: Sequence[str] = (),
+) -> Document:
     """The description of that name, or in that file, merged with what it extends.
+
+    Args:
+        name_or_path: of a file of the shelf.
+        shelf: what kind it is of.
+        folders: the user's own; looked through before the presets.
+        also: names of other shelves that would have done, and that may have been meant.
 
     Raises:
         ModelError: the shelf's own, if there is none, it cannot be parsed, or it extends itself.
     """
-    return _document(document_path(name_or_path, shelf, folders), shelf, folders=folders, seen=())
+    path = document_path(name_or_path, shelf, folders, also=also)
+    return _document(path, shelf, folders=folders, seen=())
 
 
 def _document(
@@ -196,8 +209,9 @@ def document_path(
     folders: Sequence[Path],
     *,
     besides: Path | None = None,
+    also: Sequence[str] = (),
 ) -> Path:
-    """The file of that name, or the file itself.
+    """The file of that name, or the file itself; arguments are as in `read_document`.
 
     Raises:
         ModelError: the shelf's own, if there is none.
@@ -216,7 +230,7 @@ def document_path(
         if path.is_file() and path != besides:
             return path
     known = document_names(shelf, folders)
-    near = get_close_matches(text, known, n=3)
+    near = get_close_matches(text, (*known, *also), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(known)}"
     raise shelf.error(f"no {shelf.noun} is called {text!r}, and no such file exists: {hint}")
 

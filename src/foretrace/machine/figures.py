@@ -346,11 +346,15 @@ def text_of(name: str, described: DescriptionKind, folders: Sequence[Path] = ())
 
 
 def document(
-    name_or_path: str | Path, described: DescriptionKind, folders: Sequence[Path] = ()
+    name_or_path: str | Path,
+    described: DescriptionKind,
+    folders: Sequence[Path] = (),
+    *,
+    also: Sequence[str] = (),
 ) -> Document:
-    """The description of that name, or in that file, merged with what it extends.
+    """The description of that name, or in that file, merged; arguments are `read_document`'s.
 
     Raises:
         MachineError: if there is none, it cannot be parsed, or it extends itself.
     """
-    return read_document(name_or_path, _LIBRARIES[described], folders)
+    return read_document(name_or_path, _LIBRARIES[described], folders, also=also)

@@ -186,12 +186,12 @@ def load_machine(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Mach
     Raises:
         MachineError: if there is none, or a file is wrong.
     """
-    known = names(DescriptionKind.MACHINE, folders)
-    if str(name_or_path) not in known and str(name_or_path) in host_names(folders):
+    known, hosts = names(DescriptionKind.MACHINE, folders), host_names(folders)
+    if str(name_or_path) not in known and str(name_or_path) in hosts:
         return _alone(load_host(name_or_path, folders))
     if str(name_or_path) in chip_names(folders):
         raise MachineError(_chip_is_no_machine(str(name_or_path), folders))
-    return _machine(document(name_or_path, DescriptionKind.MACHINE, folders), folders)
+    return _machine(document(name_or_path, DescriptionKind.MACHINE, folders, also=hosts), folders)
 
 
 def _chip_is_no_machine(chip: str, folders: Sequence[Path]) -> str:

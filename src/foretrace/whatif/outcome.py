@@ -147,7 +147,11 @@ def _rearranged(baseline: Baseline, scenario: Scenario) -> NewJob | None:
     """Pieces of another plan, or of other layers; `None` where every piece stays at its place."""
     check_arrangeable(baseline.before.plan, scenario.plan, has_layers=_has_layers(baseline))
     return rearrange.rearranged(
-        baseline.program, baseline.before, scenario, model=baseline.model, costs=baseline.costs
+        baseline.program,
+        baseline.before,
+        scenario,
+        model=baseline.transformer,
+        costs=baseline.costs,
     )
 
 

@@ -36,7 +36,7 @@ def new_job(model: Model, *edits: Edit) -> NewJob:
     after = base.before
     for edit in edits:
         after = edit.applied(after)
-    found = rearranged(base.program, base.before, after, model=model)
+    found = rearranged(base.program, base.before, after, model=base.transformer)
     assert found is not None
     return found
 

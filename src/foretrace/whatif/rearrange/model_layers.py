@@ -30,7 +30,6 @@ from foretrace.workload import (
     Block,
     Exchange,
     Item,
-    Model,
     ModelBlocks,
     Operator,
     Pass,
@@ -61,7 +60,7 @@ class ModelLayers:
         maker: Maker,
         before: Scenario,
         after: Scenario,
-        model: Model | None,
+        model: Transformer | None,
         costs: CostModel | None,
     ) -> ModelLayers:
         """Layers of a stated model with the recorded sizes.
@@ -71,7 +70,7 @@ class ModelLayers:
             WorkloadError: if the plan is not legal for it.
             MachineError: if the chip cannot multiply in the plan's number formats.
         """
-        if not isinstance(model, Transformer):
+        if model is None:
             raise NotShownError(
                 "layers would work on shapes and exchange what was never recorded: state the model "
                 "that was trained, whose layers can take their place"

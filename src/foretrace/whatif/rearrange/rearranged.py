@@ -40,10 +40,11 @@ from foretrace.whatif.recorded.program import (
     RecordedPiece,
 )
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Group, Model, Pass, Recompute, Sharding, Transformer, shard_size
+from foretrace.workload import Group, Pass, Recompute, Sharding, shard_size
 
 if TYPE_CHECKING:
     from foretrace.whatif.rearrange.model_layers import ModelLayers
+    from foretrace.workload import Transformer
 
 _BYTES_PER_NODE = 1_000  # of an arranged graph, with the pieces that it is made of
 
@@ -53,7 +54,7 @@ def rearranged(
     before: Scenario,
     after: Scenario,
     *,
-    model: Model | None = None,
+    model: Transformer | None = None,
     costs: CostModel | None = None,
 ) -> NewJob | None:
     """The new job's ranks, each with recorded pieces in the order in which it issues them.
@@ -73,8 +74,8 @@ def rearranged(
     Raises:
         ScenarioError: for what cannot run, and for what this recording cannot show.
     """
-    has_model = isinstance(model, Transformer)
-    check(program, before, after, has_model=has_model, has_costs=costs is not None)
+    has_model, has_costs = model is not None, costs is not None
+    check(program, before, after, has_model=has_model, has_costs=has_costs)
     if not changed_fields(before, after):
         return None
     try:
@@ -87,7 +88,7 @@ def _made(
     program: Program,
     before: Scenario,
     after: Scenario,
-    model: Model | None,
+    model: Transformer | None,
     costs: CostModel | None,
 ) -> NewJob:
     grown = after.plan.num_microbatches / max(before.plan.num_microbatches, 1)
@@ -146,7 +147,11 @@ def _made(
 
 
 def _model_layers(
-    maker: Maker, before: Scenario, after: Scenario, model: Model | None, costs: CostModel | None
+    maker: Maker,
+    before: Scenario,
+    after: Scenario,
+    model: Transformer | None,
+    costs: CostModel | None,
 ) -> ModelLayers:
     # Here: few plans need them, and models are much to load.
     from foretrace.whatif.rearrange.model_layers import ModelLayers

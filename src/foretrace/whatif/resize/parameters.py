@@ -39,6 +39,8 @@ class Amounts:
         return found
 
 
+# Where every size stays.
+UNCHANGED = Amounts(activations=1.0, tokens=1.0, layer=1.0, table=1.0, table_size=0, of_rank={})
 _OF_ACTIVATIONS = (Part.UNKNOWN, Part.LAYER, Part.EMBEDDING, Part.HEAD, Part.LOSS, Part.TRANSFER)
 _OF_PARAMETERS = (Part.OPTIMIZER, Part.BUCKET)
 

@@ -16,7 +16,7 @@ from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.collectives import Exchanged, Sizing, exchanged
 from foretrace.whatif.resize.models import Models, distinct_rows, filled, models_of, requests_of
 from foretrace.whatif.resize.named import Dimensions, Sizes, dimensions
-from foretrace.whatif.resize.parameters import Amounts, amounts_of
+from foretrace.whatif.resize.parameters import UNCHANGED, Amounts, amounts_of
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks, recorded_blocks
 from foretrace.whatif.resize.signatures import Shaped, Signatures, signatures_after
@@ -227,12 +227,19 @@ class Resizing:
 
     blocks: RecordedBlocks
     known: Dimensions
-    signatures: Signatures
-    amounts: Amounts
+    table_rows: tuple[int, ...]  # as `read_sizes` found them
+    changed: Signatures | None  # `None`: no shape changes
     ratios: Ratios
     exchanged: Exchanged
     models: Models
     notes: tuple[str, ...] = ()  # what was taken to be so, and is not known
+
+    @property
+    def signatures(self) -> Signatures:
+        """Of all operators after the edit; most edits change none, and nobody asks."""
+        if self.changed is not None:
+            return self.changed
+        return self.blocks.once(signatures_after, self.known, self.table_rows)
 
 
 def resizing(
@@ -268,19 +275,17 @@ def resizing(
         has_new_shapes=not known.is_unchanged or len(_made_operators(arranged)) > 0,
     )
     blocks = program.once(recorded_blocks)
-    if known.is_unchanged:  # by most edits: all of them have the same shapes
-        signatures = blocks.once(signatures_after, known, read.table_rows)
-    else:
-        signatures = signatures_after(blocks, known, read.table_rows)
-    amounts = amounts_of(blocks, signatures, known)
     if known.is_unchanged and not models.is_other_chip:
+        changed, amounts = None, UNCHANGED
         ratios = unchanged_ratios(program.graph.num_nodes)
     else:
-        ratios = ratios_of(blocks, signatures, models, amounts)
+        changed = signatures_after(blocks, known, read.table_rows)
+        amounts = amounts_of(blocks, changed, known)
+        ratios = ratios_of(blocks, changed, models, amounts)
     sizes = Sizing(known, amounts)
     found = exchanged(program, arranged, after.plan, models=models, sizes=sizes)
     notes = (*read.notes, *models.notes)
-    return Resizing(blocks, known, signatures, amounts, ratios, found, models, notes)
+    return Resizing(blocks, known, read.table_rows, changed, ratios, found, models, notes)
 
 
 def _check(before: Scenario, after: Scenario) -> None:
