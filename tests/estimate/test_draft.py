@@ -34,7 +34,7 @@ def test_a_complete_plan_assumes_nothing() -> None:
 def test_a_division_nobody_stated_that_waits_for_its_transfers_is_told(
     division: dict[str, object], *, is_told: bool
 ) -> None:
-    batch = {"global_batch": 128, "micro_batch": 1, "sequence": 1024, "recompute": "full"}
+    batch = {"global_batch": 128, "batch.sequence": 1024, "recompute": "full"}
     machine = load_machine("dgx-h100")
 
     found = estimate_draft(

@@ -51,3 +51,13 @@ def test_software_of_no_known_name_is_near_with_what_other_such_software_taught(
     assert len(errors) == 16
     assert np.mean(np.abs(errors)) < 0.05
     assert abs(np.mean(errors)) < 0.03
+
+
+def test_torchtitan_on_amd_is_as_far_off_as_the_page_says() -> None:
+    runs = read_runs(_TABLE, read_description(EXPERIMENTS / "unseen-runs.toml"))
+    chosen = [run for run in runs if run.family == "torchao-mi300x"]
+
+    errors = [one.error for one in predict_runs(chosen) if one.error is not None]
+
+    assert len(errors) == 3
+    assert np.mean(errors) == pytest.approx(-0.19, abs=0.02)

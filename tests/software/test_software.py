@@ -145,6 +145,15 @@ def test_a_stated_figure_counts_on_its_architecture_alone() -> None:
     assert kernel_factors(load_software("llm-foundry"), "Hopper")["attention"] == 1.8
 
 
+def test_pytorch_s_attention_is_slower_on_amd_alone() -> None:
+    for name in ("fsdp-eager", "torchtitan-2024"):
+        known = load_software(name)
+        assert kernel_factors(known, "CDNA 3")["attention backward"] == 3.6
+        assert "attention backward" not in kernel_factors(known, "Hopper")
+    # Transformer Engine's is another.
+    assert "attention backward" not in kernel_factors(load_software("nemo-automodel"), "CDNA 3")
+
+
 def test_a_user_s_release_extends_its_class(tmp_path: Path) -> None:
     (tmp_path / "ours.toml").write_text(
         'extends = "megatron"\ntitle = "Ours"\ncalled = ["ours-*"]\n'

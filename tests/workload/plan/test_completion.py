@@ -226,39 +226,6 @@ def test_plans_that_do_not_fit_are_left_out_unless_none_does() -> None:
     assert len(hopeless.plans) == 3
 
 
-@pytest.mark.parametrize(
-    ("most", "shown"), [(64, [16, 8, 4]), (9, [8, 4, 2]), (2, [2, 1]), (1, [1]), (0, [1, 2, 4])]
-)
-def test_without_a_pipeline_the_largest_microbatch_that_fits_comes_first(
-    most: int, shown: list[int]
-) -> None:
-    """Sixteen sequences are each rank's own; where nothing fits all are tried as elsewhere."""
-    bare = PlanDraft().with_keys({"global_batch": 64, "sequence": 8, "recompute": "none"})
-
-    found = completions(bare, LLAMA, 4, fits=lambda plan: plan.micro_batch <= most)
-
-    values = {one.key: list(one.shown) for one in found.assumptions}
-    assert found.plan.micro_batch == shown[0]
-    assert values["batch.micro_batch"] == shown
-
-
-def test_a_microbatch_that_fits_only_with_recompute_is_taken_with_it() -> None:
-    bare = PlanDraft().with_keys({"global_batch": 64, "sequence": 8, "sharding.level": "zero3"})
-
-    found = completions(
-        bare, LLAMA, 4, fits=lambda p: p.recompute is Recompute.FULL and p.micro_batch <= 4
-    )
-
-    assert (found.plan.recompute, found.plan.micro_batch) == (Recompute.FULL, 4)
-
-
-def test_pipelines_are_filled_with_small_microbatches_whatever_fits() -> None:
-    found = completions(without("micro_batch"), LLAMA, 16, fits=lambda _: True)
-
-    assert found.plan.pipeline > 1
-    assert found.plan.micro_batch == 1
-
-
 def test_a_batch_that_is_not_stated_is_asked_for() -> None:
     with pytest.raises(
         WorkloadError, match=r"state global_batch \(--global-batch 2048\), as in global_batch"

@@ -3,15 +3,14 @@
 An axis of which nothing is said is not used: tp, cp, pp and ep are 1; but where nothing at all is
 said of how a model with experts is divided, these lie over the chips of a fast domain first. dp
 follows from the number of ranks where that is known. The batch has to be stated, since any number
-would be legal; without a pipeline as much of it is run at once as fits. Number formats, overlap and
-kernels are `Plan`'s own defaults; a preset of the software states them.
+would be legal. Number formats, overlap and kernels are `Plan`'s own defaults; a preset of the
+software states them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from math import gcd
 from typing import ClassVar
@@ -32,10 +31,7 @@ from foretrace.workload.plan.plan import Plan, Sharding
 
 _MOST_PLANS = 16  # each is laid out and simulated: what a user waits for grows with them
 DIVISION = ("tensor", "context", "pipeline", "expert", "sharding")  # of a model over ranks
-_MICRO_BATCHES = (1, 2, 4)  # the sizes of nearly all published runs with pipelines
-# Without a pipeline sizes go to 96 (mosaicml/llm-foundry, scripts/train/benchmarking/README.md): as
-# much as fits is run at once, since every pass gathers parameters and launches kernels anew.
-_MOST_AT_ONCE = 64
+_MICRO_BATCHES = (1, 2, 4)  # the sizes of nearly all published runs that state theirs
 
 Fields = Mapping[str, Value]
 
@@ -138,14 +134,9 @@ def completions(
     num_ranks = draft.sizes.num_ranks if num_ranks is None else num_ranks
     settled = _settled(draft, model, num_ranks)
     opens = tuple(_opens(settled, model, domain))
-    fits = cache(fits) if fits is not None else None
-    plans = _agreeing(settled, opens, model, num_ranks, fits=fits, at_most=at_most)
-    if fits is not None and isinstance(model, Transformer) and not settled.states("micro_batch"):
-        sizes = _sizes_that_fit(plans[0], model, num_ranks, fits)
-        if sizes:
-            reason = "without a pipeline the most that fits: each pass gathers and launches anew"
-            opens = (*opens[:-1], _one_field("micro_batch", sizes, reason))
-            plans = _agreeing(settled, opens, model, num_ranks, fits=fits, at_most=at_most)
+    legal = _legal(settled, _combined(opens, at_most), model, num_ranks)
+    plans = tuple(plan for plan in legal if fits(plan)) if fits is not None else legal
+    plans = (plans or legal)[:at_most]
     assumptions = [
         Assumption(key_of(name), _values(plans, name), each.reason)
         for each in opens
@@ -156,45 +147,6 @@ def completions(
         reason = f"the longest that {model.name} was made for"
         assumptions.insert(0, Assumption(key_of("sequence"), _values(plans, "sequence"), reason))
     return Completions(plans, tuple(assumptions))
-
-
-def _agreeing(
-    draft: PlanDraft,
-    opens: Sequence[_Open],
-    model: Model | ModuleProgram,
-    num_ranks: int | None,
-    *,
-    fits: Callable[[Plan], bool] | None,
-    at_most: int,
-) -> tuple[Plan, ...]:
-    """Legal plans with what is open filled in; those that fit, where one does."""
-    legal = _legal(draft, _combined(opens, at_most), model, num_ranks)
-    plans = tuple(plan for plan in legal if fits(plan)) if fits is not None else legal
-    return (plans or legal)[:at_most]
-
-
-def _sizes_that_fit(
-    plan: Plan, model: Transformer, num_ranks: int | None, fits: Callable[[Plan], bool]
-) -> tuple[int, ...]:
-    """Microbatches of this plan that fit where no pipeline is to be filled, the largest three."""
-    own = max(plan.global_batch // plan.data, 1)
-    found: list[int] = []
-    size = 1
-    while plan.pipeline == 1 and size <= _MOST_AT_ONCE and own % size == 0:
-        larger = with_fields(plan, {"micro_batch": size})
-        if not _is_legal(larger, model, num_ranks) or not fits(larger):
-            break
-        found.insert(0, size)
-        size *= 2
-    return tuple(found[: len(_MICRO_BATCHES)])
-
-
-def _is_legal(plan: Plan, model: Transformer, num_ranks: int | None) -> bool:
-    try:
-        check_plan(plan, model, num_ranks)
-    except WorkloadError:
-        return False
-    return True
 
 
 def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | None) -> PlanDraft:
@@ -256,7 +208,7 @@ def _opens(draft: PlanDraft, model: Model | ModuleProgram, domain: int) -> Itera
     if isinstance(model, Transformer):
         if not draft.states("recompute"):
             values = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-            yield _one_field("recompute", values, "less takes less time, where its memory fits")
+            yield _one_field("recompute", values, "none costs no time, if its memory fits")
         if plan.tensor > 1 and not draft.states("sequence_parallel"):
             yield _open_sequence_parallel(model)
         if plan.tensor > 1 and model.experts is not None and not draft.states("expert_tensor"):
@@ -301,7 +253,7 @@ def _open_micro_batch(plan: Plan, model: Model | ModuleProgram) -> _Open:
 def _opens_of_program(draft: PlanDraft, program: ModuleProgram) -> Iterator[_Open]:
     if not draft.states("recompute"):
         few = (Recompute.NONE, Recompute.FULL)  # selective is for software to define
-        yield _one_field("recompute", few, "less takes less time, where its memory fits")
+        yield _one_field("recompute", few, "none costs no time, if its memory fits")
     if draft.plan().pipeline > 1:
         yield from _open_schedule(draft, program)
 
