@@ -131,6 +131,25 @@ def test_a_prefill_beside_decodes_takes_what_flash_attention_2_takes() -> None:
 
 
 @needs_data
+@pytest.mark.parametrize("sequences", [64, 128])
+def test_heads_of_a_group_read_again_what_the_cache_does_not_hold(sequences: int) -> None:
+    model = load_model("qwen3-32b")
+    assert isinstance(model, Transformer)
+    measured = read_profiles(
+        DATA / "profiles", models=["qwen3-32b"], gpus=["rtxpro6000"], tensor=1, has_experts=False
+    ).mixed
+    found = profiles_of_kernels(model, load_chip("rtx-pro-6000")).mixed
+
+    shorter, longer = (
+        [grid.values[tuple(_at(grid, 16, 512, sequences, keys))] for grid in (measured, found)]
+        for keys in (1024, 4096)
+    )
+
+    # Four times the keys of 128 sequences take 6.3 times as long, of 64 no more than four.
+    assert longer[1] / shorter[1] == pytest.approx(longer[0] / shorter[0], rel=0.2)
+
+
+@needs_data
 @pytest.mark.parametrize(
     ("model", "tensor"), [("qwen3-32b", 1), ("qwen3-32b", 2), ("llama3.1-8b", 1)]
 )

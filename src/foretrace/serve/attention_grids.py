@@ -56,6 +56,8 @@ _BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
 # What a block without queries takes of a processor, in cycles: an RTX 4090's profile of prefills of
 # 16 to 2,048 tokens beside 128 decodes says 600 to 700 (casys-kaist/LLMServingSim 5daddb21).
 _EMPTY_CYCLES = 650.0
+_PAGED_BLOCK_BYTES = 80 << 10  # of FlashAttention 2: 64 queries, 128 keys and values at once
+_ROUNDS = 60  # till a share that is found again is the same twice
 # What a product that unpacks weights takes beyond its traffic and arithmetic: Qwen2.5 of 0.5, 1.5
 # and 3 billion parameters, GPTQ in 4 and 8 bits and AWQ against 16 bit by vLLM 0.6.3 on an A100,
 # one sequence (QwenLM/Qwen2.5 010c37c, docs/source/benchmark/speed_benchmark.rst). Of 7 to 72
@@ -209,8 +211,32 @@ class _Heads:
         found = model_ns("attention", shapes, self.chip, values=values)
         empty = counts * self.heads * (-(-chunks // _BLOCK_QUERIES) - 1)
         cycles = _EMPTY_CYCLES * empty / (self.chip.num_processors or 1)
-        wholly: Float64s = found + cycles / (self.chip.cycles_per_ns or 1.0)
-        return wholly.reshape(shape)
+        wholly = found + cycles / (self.chip.cycles_per_ns or 1.0)
+        found = np.maximum(wholly, self._read_again_ns(counts, kept))
+        return found.reshape(shape)
+
+    def _read_again_ns(self, counts: Int64s, keys: Int64s) -> Float64s:
+        """Reading what decodes keep, for every head of queries by itself, in ns.
+
+        Blocks come head by head, all sequences of each. The next head of a group reads the same
+        keys: at the same time where its block runs beside the first's, else when all other
+        sequences' have been read, of which the level 2 cache holds some. Of a cycle through r times
+        a cache that drops lines at random a share h is found again, h = exp(-(1 - h) r).
+
+        Source:
+            Dao-AILab/flash-attention 2.8, csrc/flash_attn/src/flash_fwd_launch_template.h: the grid
+            is blocks of queries, sequences, heads.
+        """
+        of_head = counts * keys * (2.0 * self.size * BYTES)
+        ratio = of_head / (self.chip.l2_bytes or 1)
+        found = np.zeros(len(ratio))
+        for _ in range(_ROUNDS):
+            found = np.exp(-(1 - found) * ratio)
+        places = max(1, (self.chip.shared_bytes or 0) // _PAGED_BLOCK_BYTES)
+        places *= self.chip.num_processors or 1
+        apart = np.minimum(1, counts / places) * (1 - found)
+        read = of_head * (self.shared + (self.heads - self.shared) * apart)
+        return moved_ns(self.chip, np.where(ratio > 1, read, 0.0))
 
     def _latent_decode_ns(self, latent: Latent) -> Float64s:
         """Products of each head with its latents' weights, and attention over what is kept."""
