@@ -35,6 +35,19 @@ def test_a_chip_is_no_machine(run: Run) -> None:
     assert "dgx-h100" in done.err
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("h100", "dgx-h100"), ("H200", "dgx-h200"), ("mi300", "mi300x-platform")]
+)
+def test_what_chips_are_called_for_short_is_no_machine_either(
+    name: str, meant: str, run: Run
+) -> None:
+    done = run("estimate", "--model", "llama3-8b", "--machine", name, "--global-batch", "8")
+
+    assert done.code == 1
+    assert f"{name!r} is a chip" in done.err
+    assert f"name a host or machine of it: {meant}" in done.err
+
+
 def test_what_a_plan_lacks_is_named_as_it_is_typed(run: Run) -> None:
     done = run("estimate", "--model", "llama3-8b", "--machine", "dgx-h100")
 

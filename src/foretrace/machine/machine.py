@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ from foretrace.machine.tiers import (
 )
 
 _KEYS = ("kind", "title", "host", "sources", "tiers")
+_LEAST_PART = 3  # letters of what a chip is called for short
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,20 +190,33 @@ def load_machine(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Mach
     known, hosts = names(DescriptionKind.MACHINE, folders), host_names(folders)
     if str(name_or_path) not in known and str(name_or_path) in hosts:
         return _alone(load_host(name_or_path, folders))
-    if str(name_or_path) in chip_names(folders):
-        raise MachineError(_chip_is_no_machine(str(name_or_path), folders))
+    is_name = isinstance(name_or_path, str) and not Path(name_or_path).is_file()
+    if is_name and name_or_path not in known and (chips := _chips_called(name_or_path, folders)):
+        raise MachineError(_chip_is_no_machine(str(name_or_path), chips, folders))
     return _machine(document(name_or_path, DescriptionKind.MACHINE, folders, also=hosts), folders)
 
 
-def _chip_is_no_machine(chip: str, folders: Sequence[Path]) -> str:
-    """What to name in place of a chip."""
-    hosts = [name for name in host_names(folders) if load_host(name, folders).chip.name == chip]
+def _chips_called(text: str | Path, folders: Sequence[Path]) -> tuple[str, ...]:
+    """The chip of that name, or those that a part of whose name begins so: "h100", "mi300"."""
+    wanted, known = str(text).casefold(), chip_names(folders)
+    if wanted in known:
+        return (wanted,)
+    if len(wanted) < _LEAST_PART:
+        return ()
+    parts = {name: name.split("-") for name in known}
+    return tuple(name for name in known if any(part.startswith(wanted) for part in parts[name]))
+
+
+def _chip_is_no_machine(text: str, chips: Sequence[str], folders: Sequence[Path]) -> str:
+    """What to name in place of a chip; the hosts that are called most like it first."""
+    hosts = [name for name in host_names(folders) if load_host(name, folders).chip.name in chips]
+    hosts.sort(key=lambda name: -SequenceMatcher(None, text.casefold(), name).ratio())
     hint = (
         f"name a host or machine of it: {', '.join(hosts)}"
         if hosts
-        else f'write a host with chip = "{chip}" and name its file'
+        else f'write a host with chip = "{chips[0]}" and name its file'
     )
-    return f"{chip!r} is a chip, and what ranks run on is a host or a machine: {hint}"
+    return f"{text!r} is a chip, and what ranks run on is a host or a machine: {hint}"
 
 
 def machine_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
