@@ -187,6 +187,7 @@ def test_pools_hand_states_over_and_prompts_are_not_worked_on_again() -> None:
     )
 
     assert apart.latency_ms.mean < 1.1 * together.latency_ms.mean
+    assert " sequences, " in str(together)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ class Engine:
         return self.enable_prefix_caching and not self.sequence_blocks
 
     @property
+    def is_block_a_sequence(self) -> bool:
+        """Whether a block is all that is kept of a sequence, which has states alone."""
+        return self.block_size == self.max_model_len and not self.enable_prefix_caching
+
+    @property
     def halves_from(self) -> int | None:
         """Tokens of a copy from which steps go in two halves, as vLLM does with DeepEP."""
         is_deep = self.all2all_backend.startswith("deepep") and self.enable_expert_parallel

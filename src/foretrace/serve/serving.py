@@ -209,7 +209,10 @@ class Serving(Answer):
         cache = "not known to bind"
         if self.cache_tokens is not None:
             most = percent_text(100 * self.cache_share)
-            cache = f"{self.cache_tokens:,} tokens, {most} in use at most"
+            room = f"{self.cache_tokens:,} tokens"
+            if self.engine.is_block_a_sequence:
+                room = f"{self.cache_tokens // self.engine.block_size:,} sequences"
+            cache = f"{room}, {most} in use at most"
         facts = [
             Fact("requests", f"{self.num_requests:,}", f"in {number_text(self.seconds)} s"),
             Fact(
