@@ -327,7 +327,8 @@ def _answers(
         costs = model.collective_costs(_requests(asked))
     except ValueError as err:  # of places outside the machine
         raise ScenarioError(
-            f"{err}: state a machine with as many chips as the edited job has ranks"
+            f"{err}: state a machine with as many chips as the edited job has ranks "
+            "(a cluster in place of a host)"
         ) from err
     except MachineError as err:
         if len(asked) > 1:  # one that it does not know keeps it from answering for the others

@@ -58,7 +58,7 @@ def models_of(
         if old is None:
             raise ScenarioError(
                 f"the job is moved to machine {new.name!r}, and nobody said what it was recorded "
-                "on: state that machine too, so that their models can be compared."
+                "on: state that machine too (--machine NAME), so that their models can be compared."
             )
         is_other_chip = old.chip != new.chip
         is_other_network = (old.tiers, old.host) != (new.tiers, new.host) or is_other_chip
