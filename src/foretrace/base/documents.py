@@ -32,6 +32,7 @@ class Shelf:
     )
     kinds: tuple[str, ...] = ()  # what `kind = "..."` of a file may say; the noun, if left out
     named_lists: tuple[str, ...] = ()  # keys of lists of tables that are merged by their `name`
+    joined_lists: tuple[str, ...] = ()  # keys of lists that stand before those of what is extended
     # A table's own `source = "..."` counts for each of its numbers that names none.
     has_table_sources: bool = False
 
@@ -129,7 +130,9 @@ def _document(
         base_path = document_path(parent, shelf, own, besides=path)
         base = _document(base_path, shelf, folders=folders, seen=(*seen, path))
         _check_sources(base.table, table, path=path, error=shelf.error)
-        table = merged(base.table, table, shelf.named_lists)
+        table = merged(
+            base.table, _joined(base.table, table, shelf.joined_lists), shelf.named_lists
+        )
     return Document(path.stem, path, shelf, table, parent)
 
 
@@ -170,6 +173,16 @@ def _check_sources(base: Table, over: Table, *, path: Path, error: type[ModelErr
                 f"{str(path)!r} gives the source {key!r} another meaning than what it extends: "
                 "use another key"
             )
+
+
+def _joined(base: Table, over: Table, keys: Sequence[str]) -> Table:
+    """`over`, its lists of those keys with the base's entries after its own."""
+    found = dict(over)
+    for key in keys:
+        own, below = over.get(key), base.get(key)
+        if isinstance(own, list) and isinstance(below, list):
+            found[key] = [*own, *below]
+    return found
 
 
 def merged(base: Table, over: Table, named_lists: Sequence[str] = ()) -> dict[str, object]:

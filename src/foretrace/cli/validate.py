@@ -34,6 +34,7 @@ from foretrace.validate import (
     runs_report,
     scalings_report,
     undescribed_software,
+    unread_columns,
     unread_rows,
 )
 
@@ -162,7 +163,8 @@ def described_runs(data: Path, description: Path | None) -> tuple[PublishedRun, 
     found = _description_of(data, description)
     runs = read_runs(data, found)
     skipped = (f"skipped: {each}" for each in unread_rows(data, found))
-    for sentence in (*skipped, *undescribed_software(runs)):
+    idle = unread_columns(data, found)
+    for sentence in (*skipped, *idle, *undescribed_software(runs)):
         typer.echo(f"warning: {sentence}", err=True)
     return runs
 

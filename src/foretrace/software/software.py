@@ -9,6 +9,7 @@ class of its own (`unknown`), never quietly one of the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -38,6 +39,7 @@ from foretrace.base import (
 
 SOFTWARE = Shelf(noun="software", presets=Path(__file__).parent / "presets", error=WorkloadError)
 UNKNOWN_SOFTWARE = "unknown"
+_VERSION = re.compile(r"[-: ]v?\d")  # where a version begins in a name: "nemo-26.08"
 _RELEASE_KEYS = (
     DescriptionKey("name", Text, is_required=True),
     DescriptionKey("version", Text, is_required=True),
@@ -213,8 +215,9 @@ def software_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
 def software_called(text: str, folders: Sequence[Path] = ()) -> TrainingSoftware:
     """The software that a user or a table calls so: described, else its class, else unknown.
 
-    A description's own name counts first, then the longest pattern that fits; `knowledge` says
-    which it was, and `foretrace estimate` tells it and widens its interval.
+    A description's own name counts first, then the longest pattern that fits. A release of which
+    only others are described is as the last of these before it. `knowledge` says which it was, and
+    `foretrace estimate` tells it and widens its interval.
 
     Raises:
         WorkloadError: if a file is wrong.
@@ -222,16 +225,43 @@ def software_called(text: str, folders: Sequence[Path] = ()) -> TrainingSoftware
     names = software_names(folders)
     if text in names or text.endswith(".toml") or "/" in text:
         return load_software(text, folders)
-    wanted = text.strip().lower()
+    wanted, known = text.strip().lower(), _all_of(names, tuple(folders))
     fitting = [
         (len(pattern), one)
-        for one in _all_of(names, tuple(folders))
+        for one in known
         for pattern in one.called
         if fnmatchcase(wanted, pattern.lower())
     ]
     if not fitting:
         return load_software(UNKNOWN_SOFTWARE, folders)
-    return max(fitting, key=lambda pair: pair[0])[1]
+    found = max(fitting, key=lambda pair: pair[0])[1]
+    if found.knowledge is Knowledge.RELEASE:
+        return found
+    return _release_before(wanted, [one for one in known if one.family == found.family]) or found
+
+
+def _release_before(name: str, known: Sequence[TrainingSoftware]) -> TrainingSoftware | None:
+    """The last described release of a product before the one of that name, if any is described."""
+    product, version = _product(name)
+    earlier = [
+        (of, one)
+        for one in known
+        for called, of in map(_product, one.called)
+        if called == product and () < of <= version
+    ]
+    if not earlier:
+        return None
+    last = max(earlier, key=lambda pair: pair[0])[1]
+    return replace(last, knowledge=Knowledge.CLASS)
+
+
+def _product(name: str) -> tuple[str, tuple[int, ...]]:
+    """What a name or a pattern calls software without its version; that version's numbers."""
+    begin = _VERSION.search(name.lower())
+    if begin is None:
+        return name.lower().strip("*-: "), ()
+    numbers = tuple(int(each) for each in re.findall(r"\d+", name[begin.start() :]))
+    return name[: begin.start()].lower().strip("*-: "), numbers
 
 
 @cache

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from foretrace.validate.runs.table import PublishedRun as PublishedRun
     from foretrace.validate.runs.table import read_runs as read_runs
     from foretrace.validate.runs.table import undescribed_software as undescribed_software
+    from foretrace.validate.runs.table import unread_columns as unread_columns
     from foretrace.validate.runs.table import unread_rows as unread_rows
     from foretrace.validate.scalings import MeasuredScaling as MeasuredScaling
     from foretrace.validate.scalings import ScalingRow as ScalingRow

@@ -47,11 +47,11 @@ def test_domains_hold_even_shares_of_a_job(tmp_path: Path) -> None:
 def test_a_network_of_the_table_beats_the_usual_hosts(tmp_path: Path) -> None:
     usual = machine_of(published(tmp_path, gpu="H100", num_gpus=64))
     slower = machine_of(published(tmp_path, gpu="H100", num_gpus=64, network="200 Gb/s"))
-    stated = machine_of(published(tmp_path, gpu="MI300X", num_gpus=64, network="400 Gb/s"))
+    stated = machine_of(published(tmp_path, gpu="RTX-4090", num_gpus=64, network="400 Gb/s"))
 
     assert [one.tiers[1].bytes_per_ns for one in (usual, slower, stated)] == [50.0, 25.0, 50.0]
     with pytest.raises(MachineError, match="no bandwidth of its network"):
-        machine_of(published(tmp_path, gpu="MI300X", num_gpus=64))
+        machine_of(published(tmp_path, gpu="RTX-4090", num_gpus=64))
 
 
 def test_an_unknown_gpu_names_those_that_are_known(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_the_first_rule_that_fits_says_the_software(
     [
         ("hal-9000", "unknown", "taken for 'unknown' (not described)"),
         ("", "unknown", "taken for 'unknown'"),
-        ("nemo-31.04", "megatron", "taken for 'megatron' (Megatron with Transformer Engine)"),
+        ("nemo-31.04", "nemo-26.08", "taken for 'nemo-26.08' (NeMo container 26.08)"),
+        ("megatron-7", "megatron", "taken for 'megatron' (Megatron with Transformer Engine)"),
     ],
 )
 def test_software_that_nobody_described_is_its_class_or_unknown_with_a_warning(
@@ -98,3 +99,23 @@ def test_software_is_a_plan_with_what_no_plan_says(tmp_path: Path) -> None:
     assert found.vocabulary == 11
     assert kernel_factors(found, "Volta")["attention"] == 2.0
     assert software_draft(found).plan().implementation.fuses_residuals  # of the plan it starts from
+
+
+def test_rules_of_a_description_stand_before_those_of_what_it_extends(tmp_path: Path) -> None:
+    base = (
+        '[[software]]\nwhere = { software = "*" }\nis = "deepspeed"\n'
+        "[[plans]]\nwhere = {}\nplan = { overlap = { tensor = true, gradients = true } }\n"
+    )
+    own = (
+        'extends = "base"\n[[software]]\nwhere = { software = "ours" }\nis = "megatron"\n'
+        "[[plans]]\nwhere = {}\nplan = { overlap = { gradients = false } }\n"
+    )
+    (tmp_path / "base.toml").write_text(base, encoding="utf-8")
+    (tmp_path / "own.toml").write_text(own, encoding="utf-8")
+
+    found = read_description(tmp_path / "own.toml")
+
+    assert found.software_of({"software": "ours"}).name == "megatron"
+    assert found.software_of({"software": "theirs"}).name == "deepspeed"
+    plan = found.stated_plan({}).plan()
+    assert (plan.overlap.tensor, plan.overlap.gradients) == (True, False)

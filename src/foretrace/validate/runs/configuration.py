@@ -32,17 +32,8 @@ def machine_of(run: PublishedRun) -> Machine:
     Raises:
         MachineError: for a GPU without a description.
     """
-    hosts = run.description.hosts
-    if run.gpu not in hosts:
-        raise MachineError(
-            f"run {run.id!r} ran on {run.gpu!r}, of which no host is described: "
-            f"known are {', '.join(sorted(hosts)) or 'none'}; add it to [hosts] of the description."
-        )
-    host_name, chip_name = hosts[run.gpu]
-    host = load_host(host_name)
-    if chip_name:
-        host = replace(host, chip=load_chip(chip_name))
-    per_host = min(run.gpus_per_node or host.num_chips, run.num_gpus)
+    host = _host(run)
+    per_host = chips_of_host(run)
     domain = _domain(run, per_host)
     tiers = [_tier("domain", TierKind.SCALE_UP, domain, host.scale_up_bytes_per_ns)]
     if run.num_gpus > domain:
@@ -56,6 +47,27 @@ def machine_of(run: PublishedRun) -> Machine:
         parent="",
         path=host.path,
     )
+
+
+def chips_of_host(run: PublishedRun) -> int:
+    """Chips of one host that the run used.
+
+    Raises:
+        MachineError: for a GPU without a description.
+    """
+    return min(run.gpus_per_node or _host(run).num_chips, run.num_gpus)
+
+
+def _host(run: PublishedRun) -> Host:
+    hosts = run.description.hosts
+    if run.gpu not in hosts:
+        raise MachineError(
+            f"run {run.id!r} ran on {run.gpu!r}, of which no host is described: "
+            f"known are {', '.join(sorted(hosts)) or 'none'}; add it to [hosts] of the description."
+        )
+    host_name, chip_name = hosts[run.gpu]
+    host = load_host(host_name)
+    return replace(host, chip=load_chip(chip_name)) if chip_name else host
 
 
 def _network(run: PublishedRun, host: Host) -> float | None:

@@ -101,6 +101,7 @@ def read_side_table(stated: Mapping[str, Any], folder: Path) -> SideTable:
 T = TypeVar("T")
 Row = Mapping[str, str]  # texts by column; "" where nothing was printed
 
+_RULES = ("software", "plans", "refused", "beside")  # own ones count before those of a base
 _KEYS = (
     DescriptionKey("kind", str),
     DescriptionKey("title", str),
@@ -108,7 +109,7 @@ _KEYS = (
     DescriptionKey("models", dict[str, str], expected="a table of texts"),
     *(
         DescriptionKey(name, list[dict[str, object]], expected="a list of tables")
-        for name in ("software", "plans", "refused", "scalings", "beside")
+        for name in (*_RULES, "scalings")
     ),
     DescriptionKey("rival", dict[str, object], expected="a table"),
     DescriptionKey("columns", dict[str, object], expected="a table"),
@@ -165,10 +166,20 @@ class RunsDescription:
     def stated_plan(self, row: Row) -> PlanDraft:
         """What a row says of its plan outside its own columns."""
         found = PlanDraft()
-        for rule in self.plans:
+        for rule in reversed(self.plans):  # the first that says a key counts
             if rule.fits(row):
                 found = found.with_fields(rule.says.stated)
         return found
+
+    def looks_at(self) -> frozenset[str]:
+        """Columns that rules and tables beside look at."""
+        columns = {
+            column
+            for rules in (self.software, self.plans, self.refused)
+            for rule in rules
+            for column in rule.where
+        }
+        return frozenset(columns.union(*((*one.same, *one.alike) for one in self.beside)))
 
     def refusal(self, row: Row) -> str | None:
         """Why such rows are not predicted."""
@@ -192,6 +203,7 @@ def read_runs_document(path: Path) -> Document:
         presets=path.parent,
         folder="",
         error=WorkloadError,
+        joined_lists=_RULES,
     )
     return read_document(path, shelf)
 

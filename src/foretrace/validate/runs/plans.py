@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from foretrace.base import SIXTEEN_BITS, WorkloadError
+from foretrace.validate.runs.configuration import chips_of_host
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
     Plan,
@@ -20,12 +21,17 @@ from foretrace.workload import (
     Sharding,
     Transformer,
     check_plan,
+    chunk_layers,
     software_draft,
     with_fields,
 )
 
 _T = TypeVar("_T")
-_SHARDINGS = {**{one.value: one for one in Sharding}, "zero3/fsdp": Sharding.ZERO3}
+_SHARDINGS = {
+    **{one.value: one for one in Sharding},
+    "zero3/fsdp": Sharding.ZERO3,
+    "hsdp": Sharding.ZERO3,  # within a host, and whole on each
+}
 _SCHEDULES = ("none", "1f1b", "dualpipe", "gpipe")
 _RECOMPUTES = {one.value: one for one in Recompute}
 _MICRO_BATCHES = (1, 2, 4)  # of tables that do not print theirs
@@ -74,6 +80,8 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
         plan = replace(base, micro_batch=size, recompute=kept, sharding=divided)
         if modules and kept is Recompute.SELECTIVE:
             plan = replace(plan, recompute_modules=modules)
+        if run.recompute_layers is not None and kept is Recompute.FULL:
+            plan = _of_some_layers(plan, run.recompute_layers, model.num_layers)
         try:
             check_plan(plan, model)
         except WorkloadError as err:
@@ -89,7 +97,8 @@ def _refuse_unknown(run: PublishedRun) -> None:
     refusal = run.description.refusal(run.texts)
     if refusal is not None:
         raise WorkloadError(f"run {run.id!r} {refusal}: it is not predicted.")
-    missing = [name for name in ("tp", "pp", "dp") if getattr(run, name) is None]
+    degrees = {"tp": run.tp, "pp": run.pp, "dp": run.replicas}
+    missing = [name for name, degree in degrees.items() if degree is None]
     if missing:
         raise WorkloadError(
             f"run {run.id!r} does not say {', '.join(missing)}: fill the columns in."
@@ -104,13 +113,14 @@ def _base(run: PublishedRun, *, has_experts: bool) -> Plan:
     sequence_parallel = run.sequence_parallel
     if sequence_parallel is None:
         sequence_parallel = stated.sequence_parallel
+    within = chips_of_host(run) if run.sharding == "hsdp" else stated.shard_ranks
     plan = replace(
         stated,
         name=run.id,
         path=None,
         tensor=tensor,
         context=run.cp or 1,
-        data=run.dp or 1,
+        data=run.replicas or 1,
         pipeline=pipeline,
         expert=run.ep or 1,
         expert_tensor=1 if has_experts and (run.ep or 1) > 1 else None,
@@ -119,11 +129,13 @@ def _base(run: PublishedRun, *, has_experts: bool) -> Plan:
         schedule=_schedule(run, pipeline=pipeline, chunks=chunks),
         num_chunks=chunks if pipeline > 1 and run.schedule != "dualpipe" else 1,
         sequence_parallel=sequence_parallel and tensor > 1,
+        shard_ranks=within,
         reshard_after_forward=run.sharding != "zero2",
         precision=_precision(run, stated.precision),
         implementation=replace(stated.implementation, launch_times=run.launch_times),
     )
-    return with_fields(plan, run.description.stated_plan(run.texts).stated)
+    stated_of_row = run.description.stated_plan(run.texts).with_keys(run.plan_keys)
+    return with_fields(plan, stated_of_row.stated)
 
 
 def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
@@ -145,6 +157,20 @@ def _precision(run: PublishedRun, stated: Precision) -> Precision:
         )
     kept = products if products in SIXTEEN_BITS else "bf16"
     return replace(stated, products=products, activations=kept, parameters=kept)
+
+
+def _of_some_layers(plan: Plan, count: int, num_layers: int) -> Plan:
+    """The plan whose chunks compute again their first layers, as many as stated, and no others.
+
+    Source:
+        NVIDIA/Megatron-LM, megatron/core/transformer/transformer_block.py: with the method "block"
+        `recompute_num_layers` is of every chunk.
+    """
+    words: list[str] = []
+    for held in chunk_layers(plan, num_layers):
+        again = min(count, held)
+        words += [Recompute.FULL.value] * again + [Recompute.NONE.value] * (held - again)
+    return replace(plan, recompute_of_layer=tuple(words))
 
 
 def _recompute_modules(run: PublishedRun) -> tuple[RecomputeModule, ...]:
@@ -182,7 +208,7 @@ def _recomputes(
 
 def _shardings(run: PublishedRun, usual: Sharding) -> tuple[Sharding, ...]:
     if run.sharding is None:
-        if (run.dp or 1) == 1:
+        if (run.replicas or 1) == 1:
             return (Sharding.NONE,)
         return _first(usual, (Sharding.NONE, Sharding.ZERO1))
     known = _SHARDINGS.get(run.sharding)

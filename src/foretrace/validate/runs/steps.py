@@ -77,6 +77,7 @@ class Steps:
             num_chunks=1,
             layers_of_chunk=None,
             contiguous=None,
+            recompute_of_layer=_shallow(plan.recompute_of_layer),
         )
         count = min(plan.num_microbatches, _MICROBATCHES_OF_SHALLOW)
         model = replace(self.model, num_layers=min(self.model.num_layers, _SHALLOW_LAYERS))
@@ -92,6 +93,13 @@ class Steps:
             )
             found = self.known[key] = _time_of(done)
         return found
+
+
+def _shallow(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """What a few layers compute again, spread as that of all is."""
+    if words is None or len(words) <= _SHALLOW_LAYERS:
+        return words
+    return tuple(words[at * len(words) // _SHALLOW_LAYERS] for at in range(_SHALLOW_LAYERS))
 
 
 def few_microbatches(plan: Plan) -> tuple[int, int]:

@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretrace.base import LARGEST_COUNT, MOST_EXPERTS, MOST_LAYERS, WorkloadError
 from foretrace.software import Knowledge, TrainingSoftware
 from foretrace.validate.runs.description import Row, RunsDescription
+from foretrace.workload import parsed_keys
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _NEEDED = ("id", "model", "gpu", "num_gpus", "precision", "global_batch", "seq_len")
 _MOST = {"layers": MOST_LAYERS, "experts": MOST_EXPERTS}
 _FLAGS = {"true": True, "false": False}
+_ALSO_READ = ("group", "recompute_modules", "step_time_s", "tokens_per_s_per_gpu")
+_TOLD = "first_"  # columns of what was predicted before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,7 @@ class PublishedRun:
     global_batch: int
     seq_len: int
     sequence_parallel: bool | None
+    recompute_layers: int | None = None  # of each chunk, where the others compute nothing again
     launch_times: float | None = None  # as long as usual from launch to launch, on its hosts
     network: str | None = None  # bandwidth of one GPU between hosts, one way: "400 Gb/s"
     measured_s: float | None
@@ -68,6 +75,20 @@ class PublishedRun:
     def has_experts(self) -> bool:
         """Whether some layers hold experts."""
         return bool(self.experts) or bool(self.moe_ffn)
+
+    @property
+    def replicas(self) -> int | None:
+        """DP: as printed, or as many as the GPUs have room for; `None` if that is not known."""
+        if self.dp is not None or self.tp is None or self.pp is None:
+            return self.dp
+        held = self.tp * self.pp * (self.cp or 1)
+        return self.num_gpus // held if self.num_gpus % held == 0 else None
+
+    @property
+    def plan_keys(self) -> Mapping[str, object]:
+        """Keys of plans that have a column of their name, as `overlap.gradients`."""
+        stated = (f"{name}={text}" for name, text in self.beside.items() if "." in name and text)
+        return parsed_keys(tuple(stated))
 
     @property
     def texts(self) -> Row:
@@ -121,17 +142,30 @@ def unread_rows(path: Path, description: RunsDescription) -> tuple[str, ...]:
     return tuple(row for row in _read(path, description) if isinstance(row, str))
 
 
+def unread_columns(path: Path, description: RunsDescription) -> tuple[str, ...]:
+    """A sentence if columns of the table mean nothing: which.
+
+    Raises:
+        WorkloadError: if it is no such file.
+    """
+    means = {*_OWN, *_ALSO_READ, *description.looks_at()}
+    idle = [
+        name
+        for name in _table(path).columns
+        if name not in means and "." not in name and not name.startswith(_TOLD)
+    ]
+    if not idle:
+        return ()
+    told = (
+        f"nothing reads the columns {', '.join(idle)} of {path.name}: name keys of plans as their "
+        "paths are (overlap.gradients), or add a rule that looks at them"
+    )
+    return (told,)
+
+
 def _read(path: Path, description: RunsDescription) -> Iterator[PublishedRun | str]:
     """Every row's run, or why it has none."""
-    import polars as pl  # on demand: it takes longer to import than most commands take
-
-    try:
-        table = pl.read_csv(path, infer_schema=False)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as err:
-        raise WorkloadError(
-            f"{str(path)!r} cannot be read as a table of runs ({err}): "
-            "give a CSV file with one run a row."
-        ) from err
+    table = _table(path)
     missing = [name for name in _NEEDED if name not in table.columns]
     if missing:
         raise WorkloadError(
@@ -144,6 +178,18 @@ def _read(path: Path, description: RunsDescription) -> Iterator[PublishedRun | s
             yield run_of(row, description, where=f"row {at + 1} of {str(path)!r}{name}")
         except WorkloadError as err:
             yield str(err)
+
+
+def _table(path: Path) -> pl.DataFrame:
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    try:
+        return pl.read_csv(path, infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as err:
+        raise WorkloadError(
+            f"{str(path)!r} cannot be read as a table of runs ({err}): "
+            "give a CSV file with one run a row."
+        ) from err
 
 
 def run_of(
