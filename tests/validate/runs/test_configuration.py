@@ -54,6 +54,16 @@ def test_a_network_of_the_table_beats_the_usual_hosts(tmp_path: Path) -> None:
         machine_of(published(tmp_path, gpu="RTX-4090", num_gpus=64))
 
 
+@pytest.mark.parametrize("called", ["h100-sxm", "NVIDIA H100 80GB HBM3"])
+def test_a_gpu_is_also_called_as_its_chip_or_as_devices_call_themselves(
+    tmp_path: Path, called: str
+) -> None:
+    machine = machine_of(published(tmp_path, gpu=called))
+
+    assert machine.host.chip.name == "h100-sxm"
+    assert machine.host.name == machine_of(published(tmp_path, gpu="H100")).host.name
+
+
 def test_an_unknown_gpu_names_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"ran on .abacus.*known are A100"):
         machine_of(published(tmp_path, gpu="abacus"))

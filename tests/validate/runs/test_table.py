@@ -135,6 +135,20 @@ def test_states_that_a_host_divides_are_whole_on_each(tmp_path: Path) -> None:
     assert (plan.sharding, plan.shard_ranks) == (Sharding.ZERO3, 8)
 
 
+@pytest.mark.parametrize(
+    ("called", "level"),
+    [("FSDP2", Sharding.ZERO3), ("ddp", Sharding.NONE), ("ZeRO1", Sharding.ZERO1)],
+)
+def test_formats_and_shardings_are_read_in_any_case(
+    tmp_path: Path, called: str, level: Sharding
+) -> None:
+    run = published(tmp_path, sharding=called, precision="BF16", pp=1, tp=1, dp=8)
+
+    (plan,) = plans_of(run, model_of(run)).plans
+
+    assert (plan.sharding, plan.precision.products) == (level, "bf16")
+
+
 def test_columns_that_nothing_reads_are_named(tmp_path: Path) -> None:
     path = write_table(tmp_path / "runs.csv", {})
     header, row = path.read_text(encoding="utf-8").splitlines()

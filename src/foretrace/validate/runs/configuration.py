@@ -11,6 +11,7 @@ from foretrace.machine import (
     QuantityKind,
     Tier,
     TierKind,
+    chip_named,
     load_chip,
     load_host,
     quantity,
@@ -60,12 +61,21 @@ def chips_of_host(run: PublishedRun) -> int:
 
 def _host(run: PublishedRun) -> Host:
     hosts = run.description.hosts
-    if run.gpu not in hosts:
-        raise MachineError(
-            f"run {run.id!r} ran on {run.gpu!r}, of which no host is described: "
-            f"known are {', '.join(sorted(hosts)) or 'none'}; add it to [hosts] of the description."
-        )
-    host_name, chip_name = hosts[run.gpu]
+    if run.gpu in hosts:
+        return _described(*hosts[run.gpu])
+    # As a chip's own name, or as profilers and PyTorch call it: "NVIDIA H100 80GB HBM3".
+    chip = chip_named(run.gpu)
+    for names in hosts.values():
+        host = _described(*names)
+        if chip is not None and host.chip.name == chip.name:
+            return host
+    raise MachineError(
+        f"run {run.id!r} ran on {run.gpu!r}, of which no host is described: "
+        f"known are {', '.join(sorted(hosts)) or 'none'}; add it to [hosts] of the description."
+    )
+
+
+def _described(host_name: str, chip_name: str) -> Host:
     host = load_host(host_name)
     return replace(host, chip=load_chip(chip_name)) if chip_name else host
 

@@ -29,7 +29,8 @@ from foretrace.workload import (
 _T = TypeVar("_T")
 _SHARDINGS = {
     **{one.value: one for one in Sharding},
-    "zero3/fsdp": Sharding.ZERO3,
+    "ddp": Sharding.NONE,
+    **dict.fromkeys(("zero3/fsdp", "fsdp", "fsdp2"), Sharding.ZERO3),
     "hsdp": Sharding.ZERO3,  # within a host, and whole on each
 }
 _SCHEDULES = ("none", "1f1b", "dualpipe", "gpipe")

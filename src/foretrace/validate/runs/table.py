@@ -222,6 +222,7 @@ def run_of(
     }
     typed = ((one.name, str(one.type)) for one in fields(PublishedRun))
     own |= {name: read[kind](name) for name, kind in typed if kind in read}
+    own |= {name: own[name] and own[name].lower() for name in ("precision", "sharding")}
     return PublishedRun(**own)
 
 
