@@ -116,8 +116,8 @@ def test_a_plan_of_the_users_folder_is_found_and_options_beat_it(
     [
         (("--tp", 3), "tp 3 does not divide 32 heads"),
         (("--tp", 0), "at least 1"),
-        (("--gpus", 64, "--machine", "mi300x-platform"), "the plan needs 64 chips"),
-        (("--dp", 8, "--machine", "mi300x-platform"), "the plan needs 32 chips"),
+        (("--gpus", 64, "--machine", "l40s-server"), "the plan needs 64 chips"),
+        (("--dp", 8, "--machine", "l40s-server"), "the plan needs 32 chips"),
         (("--global-batch", 7), "do not divide a global batch of 7"),
         (("--schedule", "nothing"), "no schedule is called 'nothing'"),
         (("--sharding", "zero5"), "did you mean 'zero3'?"),

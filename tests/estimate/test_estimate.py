@@ -174,7 +174,7 @@ def test_the_pipelines_bubble_is_waiting() -> None:
 
 def test_a_machine_that_is_too_small_is_refused() -> None:
     with pytest.raises(MachineError, match=r"needs 16 chips.*has 8"):
-        estimate(MODEL, replace(SMALL, data=4), load_machine("mi300x-platform"))
+        estimate(MODEL, replace(SMALL, data=4), load_machine("l40s-server"))
 
 
 def test_an_illegal_plan_is_refused() -> None:

@@ -116,7 +116,7 @@ def test_a_host_grows_to_hosts_that_its_cards_join() -> None:
     assert grown.tiers[0] == HOST.tiers[0]
     assert grown.tiers[1].bytes_per_ns == HOST.host.network_bytes_per_ns
     assert with_hosts(HOST, 8) is HOST
-    for name, ranks in (("superpod-h100", 2048), ("mi300x-platform", 16)):
+    for name, ranks in (("superpod-h100", 2048), ("l40s-server", 16)):
         with pytest.raises(MachineError, match="take a larger machine or fewer ranks"):
             with_hosts(load_machine(name), ranks)
 
