@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import (
     Int64s,
+    begins_run,
     joined_ranges,
     lower_medians,
     numbered_rows,
@@ -88,3 +89,12 @@ def test_the_lower_median_of_a_group_stands_beside_each_of_its_rows(
 
     assert lower_medians(group, value).tolist() == expected
     assert lower_medians(group, value / 3).tolist() == [each / 3 for each in expected]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=12))
+def test_a_run_begins_where_any_column_changes(rows: list[tuple[int, int]]) -> None:
+    columns = np.array(rows, np.int64).reshape(-1, 2).T
+
+    found = begins_run(*columns)
+
+    assert found.tolist() == [at == 0 or row != rows[at - 1] for at, row in enumerate(rows)]

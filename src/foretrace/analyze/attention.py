@@ -30,7 +30,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, begins_run
 from foretrace.graph import MEASURED, NO_STEP, Timeline
 from foretrace.operators import attention_shape, scores_shape
 
@@ -157,7 +157,7 @@ def attention(timeline: Timeline, *, step: Step = None) -> AttentionProfile:
     has_shape = table[:, 3] > 0
     took_ns = timeline.duration_ns[calls.node]
     time_ns = np.bincount(calls.call, weights=took_ns, minlength=calls.num_calls).astype(np.int64)
-    first = np.flatnonzero(np.append(True, calls.call[1:] != calls.call[:-1])[: len(calls)])
+    first = np.flatnonzero(begins_run(calls.call))
     first = first[has_shape[calls.kind[first]]]
     node = calls.node[first]
     first = first[np.lexsort((timeline.start_ns[node], timeline.graph.rank[node]))]

@@ -37,7 +37,7 @@ from foretrace.answer import (
     question,
     short_name,
 )
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, begins_run
 from foretrace.graph import MEASURED, NO_STEP, Timeline
 from foretrace.operators import (
     HOST_COPY,
@@ -362,7 +362,7 @@ def _calls_by_operator(calls: Calls) -> dict[tuple[str, str], int]:
     """Number of calls of each operator with each shapes."""
     if not len(calls):
         return {}
-    first = np.flatnonzero(np.append(True, calls.call[1:] != calls.call[:-1]))
+    first = np.flatnonzero(begins_run(calls.call))
     counts = np.bincount(calls.kind[first], minlength=len(calls.kinds)).tolist()
     found: dict[tuple[str, str], int] = {}
     for kind, count in zip(calls.kinds, counts, strict=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze.batches import alike_steps
-from foretrace.base import Float64s, Int64s, lower_medians, numbered_rows
+from foretrace.base import Float64s, Int64s, begins_run, lower_medians, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind
 
 MIN_ALIKE = 5  # fewer durations have no middle that a single long one leaves where it is
@@ -81,7 +81,7 @@ def times_met(graph: ExecutionGraph, node: Int64s, site: Int64s) -> Int64s:
     """How often each node's rank had met its site in the step before; int64[rows]."""
     cell = numbered_rows((graph.rank[node], graph.step[node], site))
     order = np.argsort(cell, kind="stable")
-    is_new = np.append(True, np.diff(cell[order]) != 0)[: len(cell)]
+    is_new = begins_run(cell[order])
     rows = np.arange(len(cell))
     met = np.empty(len(cell), np.int64)
     met[order] = rows - np.maximum.accumulate(np.where(is_new, rows, 0))

@@ -19,7 +19,7 @@ from foretrace.analyze.calls import CallKind, calls_of, in_step
 from foretrace.analyze.operators import operand_format
 from foretrace.analyze.windows import step_time_ns, windows
 from foretrace.answer import Plain, percent_text
-from foretrace.base import Bools, Float64s, Int64s, numbered_rows
+from foretrace.base import Bools, Float64s, Int64s, begins_run, numbered_rows
 from foretrace.graph import NO_LAYER, NO_STEP, NodeKind, Phase, Timeline
 from foretrace.machine import Chip
 from foretrace.operators import OperatorClass, Work, operator_class, work_of
@@ -148,7 +148,7 @@ class _Products:
         work = _work_of_kinds(calls.kinds)
         is_product = np.array([_is_product(kind) for kind in calls.kinds], np.bool_)
         kernels = np.flatnonzero(is_product[calls.kind])
-        is_first = np.append(True, calls.call[1:] != calls.call[:-1])[: len(calls)]
+        is_first = begins_run(calls.call)
         has_work = np.array([one is not None for one in work], np.bool_)
         first = np.flatnonzero(is_first & has_work[calls.kind])
         peaks = [

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import Integers as Integers
     from foretrace.base.arrays import UInt8s as UInt8s
     from foretrace.base.arrays import UInt64s as UInt64s
+    from foretrace.base.arrays import begins_run as begins_run
     from foretrace.base.arrays import joined_ranges as joined_ranges
     from foretrace.base.arrays import lower_medians as lower_medians
     from foretrace.base.arrays import numbered_rows as numbered_rows
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from foretrace.base.processes import SweepEngine as SweepEngine
     from foretrace.base.processes import mapped as mapped
     from foretrace.base.remembering import Remembering as Remembering
+    from foretrace.base.texts import cut_short as cut_short
     from foretrace.base.texts import is_number as is_number
     from foretrace.base.texts import key_text as key_text
     from foretrace.base.texts import visible as visible

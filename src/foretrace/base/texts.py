@@ -16,6 +16,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def cut_short(text: str, letters: int) -> str:
+    """The text, its end left out where it is longer than so many letters: `void gemm<...`."""
+    return text if len(text) <= letters else f"{text[: letters - 3]}..."
+
+
 def key_text(value: object) -> str:
     """What stands under a key of a description, as such files write it: `true`, `selective`, 8."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, begins_run
 from foretrace.exchange.tracks import Layout, SliceRows, no_nodes
 from foretrace.graph import (
     DEVICE_KINDS,
@@ -110,8 +110,7 @@ def _stretches(timeline: Timeline, work: Int64s, key: Int32s) -> tuple[Int64s, I
     A stretch ends with its last work, or where the next one of its rank starts.
     """
     start_ns, rank = timeline.start_ns[work], timeline.graph.rank[work]
-    is_first = np.concatenate([[True], np.any(key[:, 1:] != key[:, :-1], axis=0)])
-    first = np.flatnonzero(is_first)
+    first = np.flatnonzero(begins_run(*key))
     until_ns = np.maximum.reduceat(timeline.end_ns[work], first)
     is_same_rank = rank[first][1:] == rank[first][:-1]
     next_ns = np.where(is_same_rank, start_ns[first][1:], np.iinfo(np.int64).max)

@@ -17,7 +17,15 @@ import msgspec
 import numpy as np
 from isal import igzip
 
-from foretrace.base import NS_PER_US, Bools, Int64s, number_format, written_beside, written_together
+from foretrace.base import (
+    NS_PER_US,
+    Bools,
+    Int64s,
+    begins_run,
+    number_format,
+    written_beside,
+    written_together,
+)
 from foretrace.exchange.rows import collective_pairs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
@@ -184,7 +192,7 @@ def _operators(source: _Source, rank: int) -> Iterator[Event]:
     if not len(nodes):
         return
     key = np.stack([graph.lane[nodes], graph.operator[nodes], graph.operator_signature[nodes]])
-    first = np.flatnonzero(np.append(True, (np.diff(key) != 0).any(axis=0)))
+    first = np.flatnonzero(begins_run(*key))
     for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(nodes)], strict=True):
         node = int(nodes[begin])
         event = _event(

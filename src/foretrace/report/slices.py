@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from foretrace.analyze import FRAME_KINDS, CollectiveTable, HostFrames, IdleCauses, Stillness
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, begins_run
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
 
 TRACKS = ("optimizer", "Python", "operators", "host", "compute", "communication", "why idle")
@@ -188,7 +188,7 @@ def _merged(rows: DrawnSlices, tick_ns: int) -> DrawnSlices:
     if not len(rows):
         return rows
     key = (rows.rank.astype(np.int64) << 16) | (rows.track.astype(np.int64) << 8) | rows.kind
-    is_new_key = np.append(True, key[1:] != key[:-1])
+    is_new_key = begins_run(key)
     # Lanes of one track overlap: what counts is the latest end so far. Keys get their own range
     # of time, so that one running maximum serves all.
     span_ns = int(rows.end_ns.max()) + tick_ns + 1

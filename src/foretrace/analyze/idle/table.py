@@ -28,7 +28,7 @@ from foretrace.answer import (
     duration_text,
     rows_json,
 )
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, begins_run
 
 MAX_SENTENCES = 5  # of the worst offenders
 
@@ -109,8 +109,7 @@ class IdleCauses(Answer):
         columns = (self.subject, self.culprit_rank, self.cause, self.kind, self.rank, self.step)
         order = np.lexsort(columns)
         keys = np.stack([column[order].astype(np.int64) for column in columns])
-        is_first = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)]
-        first = np.flatnonzero(is_first)
+        first = np.flatnonzero(begins_run(*keys))
         if not len(first):
             return ()
         lost_ns = np.add.reduceat(self.duration_ns[order], first)

@@ -10,7 +10,7 @@ from foretrace.analyze.idle.stretches import Stretches, complement
 from foretrace.analyze.idle.table import Stillness
 from foretrace.analyze.idle.waits import Waits
 from foretrace.analyze.intervals import Intervals
-from foretrace.base import Float64s, Int64s, joined_ranges, rows_by_value
+from foretrace.base import Float64s, Int64s, begins_run, joined_ranges, rows_by_value
 from foretrace.graph import NodeKind, Timeline
 
 
@@ -122,7 +122,7 @@ def _parts(
     share = joined_ranges(delays.first_share[delay], number)
     reached = _running(delays.share[share], owner)
     upto_ns = np.rint(delayed_ns[owner] * reached).astype(np.int64)
-    is_new = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
+    is_new = begins_run(owner)
     before_ns = np.where(is_new, 0, np.append(np.int64(0), upto_ns[:-1])[: len(owner)])
     ends = np.append(np.flatnonzero(is_new)[1:], len(owner)) - 1
     upto_ns[ends] = delayed_ns  # the last share takes what rounding left

@@ -9,7 +9,6 @@ ranks, so a delay is charged to the rank where it began, and what both ways shar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -19,7 +18,7 @@ from foretrace.analyze.activity import participations
 from foretrace.analyze.idle.causes import Excuses, ExplainedPieces, IdleCause, described_pieces
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.walks import WalkPieces, binding_predecessor, walked_apart
-from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s
+from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s, begins_run
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
 _Column: TypeAlias = Int64s | Int32s | UInt8s
@@ -217,7 +216,7 @@ def _differences(
     coarse = fine[at]
     # the subject that grew most stands for its cause
     order = np.lexsort((-fine_ns, *(column[fine] for column in keys[1:])))
-    leads = order[_first_of([column[fine][order] for column in keys[1:]])]
+    leads = order[begins_run(*(column[fine][order] for column in keys[1:]))]
     more = np.flatnonzero(coarse_ns > 0)
     by_size = more[np.lexsort((-coarse_ns[more], delay[coarse[more]]))]
     row = coarse[by_size]
@@ -233,20 +232,12 @@ def _differences(
     )
 
 
-def _first_of(columns: Sequence[_Column]) -> Bools:
-    """Where rows in order begin to differ from the row before."""
-    differs = np.zeros(max(len(columns[0]) - 1, 0), np.bool_)
-    for column in columns:
-        differs |= column[1:] != column[:-1]
-    return np.append(True, differs)[: len(columns[0])]
-
-
 def _summed(keys: tuple[_Column, ...], value: Int64s) -> tuple[Int64s, Int64s]:
     """A row of each combination of keys, the last key first, and the sum of its values."""
     key = _packed(keys)
     order = np.lexsort(keys) if key is None else np.argsort(key, kind="stable")
     starts = np.flatnonzero(
-        _first_of([column[order] for column in (keys if key is None else [key])])
+        begins_run(*(column[order] for column in (keys if key is None else [key])))
     )
     if not len(starts):
         return order[starts], np.zeros(0, np.int64)

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s, numbered_rows
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, begins_run, numbered_rows
 from foretrace.graph.blocks.facts import ScopeFacts
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.nodes import NO_MICROBATCH, Part, Phase
@@ -203,7 +203,7 @@ def _ordinals(points: WorkPoints, number: Int64s, num_passes: int) -> Int64s:
     rows = np.flatnonzero(number != NO_PASS)[::-1]
     first[number[rows]] = rows
     rank, step = points.rank[first], points.step[first]
-    is_new = np.append(True, (rank[1:] != rank[:-1]) | (step[1:] != step[:-1]))[:num_passes]
+    is_new = begins_run(rank, step)
     begin = np.maximum.accumulate(np.where(is_new, np.arange(num_passes), 0))
     ordinal: Int64s = np.arange(num_passes) - begin
     return ordinal

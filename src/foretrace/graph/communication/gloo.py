@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, begins_run
 from foretrace.graph.assembly import Edges, NodeCollector
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import CommunicationOps
@@ -180,7 +180,7 @@ def worker_segments(
     ops, items = operations.ops, operations.items
     is_on_host = ~operations.is_stream[ops.lane]
     chosen = np.flatnonzero(is_on_host & (ops.launch >= 0))
-    is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])[: len(ops)]
+    is_same = ~begins_run(ops.lane)
     is_same &= ~np.isin(ops.lane, items.lane)  # spans on a calling thread are no queue
     long_ago = np.iinfo(np.int64).min
     previous_ns = np.where(is_same, np.append(long_ago, ops.end_ns[:-1])[: len(ops)], long_ago)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.answer import count_text
-from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, used_positions
+from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, begins_run, used_positions
 from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.operations.host import (
@@ -138,7 +138,7 @@ class Operations:
         """
         ops, items = self.ops, self.items
         is_launched = (ops.launch >= 0) & self.is_stream[ops.lane] & ~ops.is_communication
-        is_first = np.append(True, ops.lane[1:] != ops.lane[:-1])[: len(ops)]
+        is_first = begins_run(ops.lane)
         called_ns = items.start_ns[np.maximum(ops.launch, 0)] if len(items) else ops.start_ns
         into_empty = (
             is_launched & ~is_first & (np.append(0, ops.end_ns[:-1])[: len(ops)] < called_ns)

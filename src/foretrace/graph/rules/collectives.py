@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int32s, Int64s
+from foretrace.base import CollectiveKind, Int32s, Int64s, begins_run
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.groups import NamedGroup
 from foretrace.graph.graph import Finding
@@ -123,9 +123,9 @@ def _meetings(members: Sequence[_Member], places: Sequence[Int64s]) -> _Meetings
     member = np.repeat(np.arange(len(members)), [len(own.rows) for own in members])
     order = np.lexsort((member, place))
     row, place, member = row[order], place[order], member[order]
-    is_repeat = np.append(False, (place[1:] == place[:-1]) & (member[1:] == member[:-1]))
-    row, place, member = row[~is_repeat], place[~is_repeat], member[~is_repeat]
-    first = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
+    is_first = begins_run(place, member)
+    row, place, member = row[is_first], place[is_first], member[is_first]
+    first = np.flatnonzero(begins_run(place))
     return _Meetings(place[first], np.append(first, len(row)), row, member)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, begins_run
 from foretrace.graph.assembly import Edges, NodeCollector
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.nodes import EdgeKind, NodeKind
@@ -87,7 +87,7 @@ def host_chain(
     num_items = len(items)
     starts = gap_starts(operations)
     before = np.append(np.int64(-1), nodes.item[:-1])[:num_items]
-    is_first = np.append(True, items.lane[1:] != items.lane[:-1])[:num_items]
+    is_first = begins_run(items.lane)
     before = np.where(is_first, nodes.rank_start[items.rank], before)
 
     wait_node = np.full(num_items, -1, np.int64)

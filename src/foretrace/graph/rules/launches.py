@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers
+from foretrace.base import Bools, Int64s, Integers, begins_run
 from foretrace.graph._compiled import pending_at_launch
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind
@@ -41,7 +41,7 @@ def launch_latency_samples(operations: Operations, is_free: Bools) -> Int64s:
     """
     ops, items = operations.ops, operations.items
     previous_end = np.append(np.int64(np.iinfo(np.int64).min), ops.end_ns[:-1])
-    is_first = np.append(True, ops.lane[1:] != ops.lane[:-1])
+    is_first = begins_run(ops.lane)
     launch = np.maximum(ops.launch, 0)
     is_empty = is_first | (previous_end < items.start_ns[launch])
     # The first operation of a launch tells the latency, later ones the stream.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int64s, Integers
+from foretrace.base import Bools, CollectiveKind, Int64s, Integers, begins_run
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.rules.collectives import Matches
 
@@ -48,7 +48,7 @@ def neighbour_waits(
     row, collective = matches.row[chosen], matches.collective[chosen]
     if not len(row):
         return row, row
-    first = np.flatnonzero(np.append(True, collective[1:] != collective[:-1]))
+    first = np.flatnonzero(begins_run(collective))
     sizes = np.diff(np.append(first, len(row)))
     size, start = np.repeat(sizes, sizes), np.repeat(first, sizes)
     place = np.arange(len(row)) - start

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, numbered_rows
+from foretrace.base import Bools, Int64s, begins_run, numbered_rows
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.operations.events import NO_OP, LaunchOrder
 from foretrace.trace import RuntimeRole
@@ -136,7 +136,7 @@ def _waits(operations: Operations, order: LaunchOrder, position: int) -> _Waits:
     own = operations.op_rows(position)
     own = own[ops.launch[own] != NOT_LAUNCHED]
     at_ns = order.launched_ns[own]
-    is_same = np.append(False, ops.lane[own][1:] == ops.lane[own][:-1])[: len(own)]
+    is_same = ~begins_run(ops.lane[own])
     since_ns = np.where(is_same, np.append(_LONG_AGO, at_ns[:-1])[: len(own)], _LONG_AGO)
     launch_ns = np.sort(at_ns)
     last = np.searchsorted(launch_ns, at_ns, side="left") - 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, begins_run
 from foretrace.graph._compiled import stream_predecessors
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind
@@ -183,7 +183,7 @@ def ready_times(operations: Operations, margins: Margins) -> Int64s:
     launch = np.maximum(ops.launch, 0)
     never = np.int64(np.iinfo(np.int64).min // 2)
     launched = np.where(ops.launch >= 0, items.end_ns[launch] + margins.launch_ns, never)
-    is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])
+    is_same = ~begins_run(ops.lane)
     previous = np.append(never, ops.end_ns[:-1]) + margins.hand_over_ns
     return np.maximum(launched, np.where(is_same, previous, never))
 
@@ -195,7 +195,7 @@ def _is_undominated(operations: Operations, source: Int64s, target: Int64s) -> B
     if not len(order):
         return np.zeros(0, np.bool_)
     streams = ops.lane[target].astype(np.int64) * len(operations.lanes) + ops.lane[source]
-    pair = np.cumsum(np.append(False, np.diff(streams[order]) != 0))
+    pair = np.cumsum(begins_run(streams[order])) - 1
     # Each pair of streams counts its sources above those of the pairs before it.
     place = pair * len(ops) + source[order]
     is_kept = np.zeros(len(source), np.bool_)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers
+from foretrace.base import Bools, Int64s, Integers, begins_run
 from foretrace.graph.assembly import Places
 from foretrace.graph.operations import HostItems, Operations
 
@@ -54,7 +54,7 @@ def thread_waits(operations: Operations, places: Places, *, over_ns: Int64s) -> 
     )
     order = np.lexsort((source, -end_ns, item))
     item, source, end_ns = item[order], source[order], end_ns[order]
-    is_first = np.append(True, item[1:] != item[:-1])[: len(item)]
+    is_first = begins_run(item)
     item, source, end_ns = item[is_first], source[is_first], end_ns[is_first]
     return ThreadWaits(item, source, end_ns)
 
@@ -73,7 +73,7 @@ def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
     items = operations.items
     starts = gap_starts(operations)
     gap_ns = items.start_ns - starts
-    is_first = np.append(True, items.lane[1:] != items.lane[:-1])
+    is_first = begins_run(items.lane)
     found_item, found_turn = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     bounds = np.append(np.flatnonzero(is_first), len(items))
     lanes_of_rank: dict[int, list[tuple[int, int]]] = {}

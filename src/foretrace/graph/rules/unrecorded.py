@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, begins_run
 from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.operations import Operations
 from foretrace.graph.rules.streams import launches_graph
@@ -52,7 +52,7 @@ def unrecorded_work(
     is_graph = launches_graph(operations)
     launch = np.maximum(ops.launch, 0)
     of_graph = (ops.launch >= 0) & is_graph[launch]
-    is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])[: len(ops)]
+    is_same = ~begins_run(ops.lane)
     after_graph = is_same & np.append(False, of_graph[:-1])[: len(ops)]
     launched_ns = items.end_ns[launch] if len(items) else ops.start_ns
     free_ns = np.where(is_same, np.append(0, ops.end_ns[:-1])[: len(ops)], launched_ns)

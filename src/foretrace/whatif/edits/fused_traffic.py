@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze import Selection
-from foretrace.base import Bools, Float64s, Int64s, numbered_rows
+from foretrace.base import Bools, Float64s, Int64s, begins_run, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind, Phase, medians_alone
 from foretrace.operators import Tensor, parsed_shapes, work_of
 from foretrace.whatif.edits.fusing import first_of_fused
@@ -82,7 +82,7 @@ def fused_share(graph: ExecutionGraph, of: Selection) -> float:
 def _calls(graph: ExecutionGraph, rows: Int64s, first: Int64s) -> _Calls:
     """What each node moves; nothing where shapes do not tell. Kernels of one call share it."""
     pair = np.stack([graph.operator[rows], graph.operator_signature[rows], first[rows]])
-    is_new = np.append(True, (pair[:, 1:] != pair[:, :-1]).any(axis=0))[: len(rows)]
+    is_new = begins_run(*pair)
     call = np.cumsum(is_new) - 1
     is_host = graph.kind[rows] == NodeKind.OPERATOR
     shared = np.where(is_host, 1, np.bincount(call, minlength=1)[call]) if len(rows) else call

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import Selection, fitting, selected, selection_of
-from foretrace.base import Bools, Float64s, Int64s, ScenarioError
+from foretrace.base import Bools, Float64s, Int64s, ScenarioError, begins_run
 from foretrace.graph import (
     DEFAULT_NS,
     DEVICE_KINDS,
@@ -61,9 +61,7 @@ def host_runs(
     host = graph.in_lanes(graph.nodes_of(*_ON_HOST))
     is_chosen = chosen[host]
     is_end = ~(passed[host] | is_chosen)
-    for name in ("lane", *within):
-        column = getattr(graph, name)[host]
-        is_end |= np.append(True, column[1:] != column[:-1])[: len(host)]
+    is_end |= begins_run(*(getattr(graph, name)[host] for name in ("lane", *within)))
     run = np.cumsum(is_end) - 1
     seen = _counted(is_chosen, run)
     total = np.bincount(run, is_chosen).astype(np.int64)[run] if len(run) else seen

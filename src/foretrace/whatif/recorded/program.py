@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int8s, Int64s, Remembering
+from foretrace.base import Bools, CollectiveKind, Int8s, Int64s, Remembering, begins_run
 from foretrace.graph import (
     NO_LANE,
     NO_LAYER,
@@ -175,7 +175,7 @@ def pieces_of(recording: Recording) -> dict[int, tuple[RecordedPiece, ...]]:
             graph.is_of(*_MARKS)[order.nodes],
         ]
     ).astype(np.int64)
-    first = np.flatnonzero(np.append(True, (key[:, 1:] != key[:, :-1]).any(axis=0)))
+    first = np.flatnonzero(begins_run(*key))
     runs = np.split(order.nodes, first[1:]) if len(order.nodes) else []
     pieces: dict[int, list[RecordedPiece]] = {rank: [] for rank in graph.ranks}
     for nodes, (rank, step, part, phase, layer, microbatch, is_mark) in zip(

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int64s, UInt8s, numbered_rows, turns_within
+from foretrace.base import Bools, Int64s, UInt8s, begins_run, numbered_rows, turns_within
 from foretrace.graph import (
     NODE_COLUMNS,
     Collective,
@@ -133,8 +133,7 @@ def meetings_of(arrive: Int64s, finish: Int64s, *, group: Int64s, rank: Int64s) 
     turn = turns_within(numbered_rows([group, rank]))
     order = np.lexsort((rank, turn, group))
     group, turn = group[order], turn[order]
-    is_new = (group[1:] != group[:-1]) | (turn[1:] != turn[:-1])
-    lead = np.flatnonzero(np.append(True, is_new)[: len(order)])
+    lead = np.flatnonzero(begins_run(group, turn))
     return Meetings(
         member=order,
         arrive=arrive[order],
@@ -219,7 +218,7 @@ def _host_order(issued: Issued) -> Edges:
     lane = issued.columns["lane"][chained]
     by_lane = np.argsort(lane, kind="stable")
     chained, lane = chained[by_lane], lane[by_lane]
-    is_first = np.append(True, lane[1:] != lane[:-1])[: len(chained)]
+    is_first = begins_run(lane)
     before = np.append(np.int64(-1), chained[:-1])[: len(chained)]
     start = np.flatnonzero(issued.columns["kind"] == NodeKind.RANK_START)
     before[is_first] = start[np.searchsorted(start, chained[is_first]) - 1]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, joined_ranges, numbered_rows, turns_within
+from foretrace.base import Bools, Int64s, begins_run, joined_ranges, numbered_rows, turns_within
 from foretrace.graph import NO_LAYER
 from foretrace.workload.arrange.arrange import Meetings, meetings_of
 from foretrace.workload.layout.pieces import SortedPieces
@@ -103,7 +103,7 @@ def _starts(size: Int64s) -> Int64s:
 def _distinct(edges: Int64s, num_items: int) -> Int64s:
     """Each edge once, by target; int64[2, edges]."""
     key = np.sort(edges[1] * num_items + edges[0])  # `np.unique` hashes, which takes longer
-    key = key[np.append(True, key[1:] != key[:-1])[: len(key)]]
+    key = key[begins_run(key)]
     return np.stack([key % num_items, key // num_items]) if num_items else edges
 
 
