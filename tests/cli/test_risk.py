@@ -99,7 +99,7 @@ def test_campaign_says_where_the_time_goes(run: Run, tmp_path: Path) -> None:
 
 def test_campaign_tells_days_and_cost(run: Run) -> None:
     line = (
-        "risk", "campaign", "llama3-405b", "--tokens", 1e12, "--tokens-per-second", 2.6e6,
+        "risk", "campaign", "llama3-405b", "--tokens", "1T", "--tokens-per-second", 2.6e6,
         "--price", 2, "--samples", 20,
     )  # fmt: skip
 
@@ -189,6 +189,8 @@ def test_a_log_becomes_rates_that_other_commands_take(run: Run, tmp_path: Path) 
         (("ettr", *PUBLISHED, "--failures", "rsc-1"), 2, "either --failure-rate or"),
         (("campaign", "rsc-1-16k", "--tokens", 5), 2, "together"),
         (("campaign", "rsc-1-16k", "--price", 5), 2, "--tokens"),
+        (("campaign", "rsc-1-16k", "--tokens", "15X"), 2, "write it as 15T"),
+        (("campaign", "rsc-1-16k", "--tokens", "1e999"), 2, "write it as 15T"),
         (("campaign", "rsc-1-16k", "--preempt-every", "1d"), 2, "together"),
         (("campaign", "rsc-1-16k", "--replicas", 7), 2, "together"),
         (("campaign", "ft-hsdp-98k", "--replicas", 7), 1, "do not divide"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -19,6 +20,10 @@ from foretrace.machine import COST_FILES, tells_costs
 READING = "How files are read"
 OUTPUT = "Output"
 MODEL_AND_PLAN = "Model and plan"
+_TIMES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_AMOUNT = re.compile(
+    r"(?P<number>\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(?P<times>[KMBGT]?)", re.IGNORECASE
+)
 
 
 def option(
@@ -34,6 +39,20 @@ def option(
         limits: what the value may be, as typer takes it.
     """
     return typer.Option(*flags, metavar=metavar, help=words, rich_help_panel=heading, **limits)
+
+
+def amount(stated: object) -> float:
+    """A positive number as it is typed, or stands in a file: `15T`, `2.6M`, `1e12`.
+
+    Raises:
+        BadParameter: if it is none.
+    """
+    text = str(stated).strip()
+    found = _AMOUNT.fullmatch(text)
+    number = float(found["number"]) * _TIMES[found["times"].upper()] if found else 0.0
+    if not 0 < number < float("inf"):
+        raise typer.BadParameter(f"{text!r} is no positive number: write it as 15T, 2.6M or 1e12")
+    return number
 
 
 def flag(typed: str, words: str, *, heading: str | None = None) -> Any:

@@ -92,10 +92,12 @@ def campaign_command(
     campaign: Campaign,
     days: told.Days = 365.0,
     tokens: Annotated[
-        float | None, option("N", "Train on so many tokens instead of --days.", min=0)
+        float | None,
+        option("N", "Train on so many tokens instead of --days, as 15T.", parser=options.amount),
     ] = None,
     tokens_per_second: Annotated[
-        float | None, option("N", "Speed of the whole job while it trains.", min=0)
+        float | None,
+        option("N", "Speed of the whole job while it trains, as 2.6M.", parser=options.amount),
     ] = None,
     price: Annotated[float | None, option("P", "Price of a GPU for an hour.", min=0)] = None,
     samples: told.Samples = 1000,

@@ -51,7 +51,8 @@ def search(
         str | None, option("NAME", "What fails and how it is mended, as in risk campaign.")
     ] = None,
     tokens: Annotated[
-        float | None, option("N", "Of the whole training, for objective days.", min=1)
+        float | None,
+        option("N", "Of the whole training, for objective days, as 15T.", parser=options.amount),
     ] = None,
     variation: Annotated[
         str, option("NAME", f"How times vary, for objective p95: {', '.join(VARIATIONS)}.")
