@@ -19,6 +19,7 @@ from foretrace.estimate import UnitTiming
 from foretrace.workload import (
     Axis,
     KernelTimes,
+    KnownSteps,
     ModelBlocks,
     Pass,
     Plan,
@@ -28,9 +29,10 @@ from foretrace.workload import (
     blocks_of_model,
     kinds_of_passes,
     plan_of_blocks,
+    without_recompute,
 )
 
-_WHOLE = (Pass.FORWARD, Pass.BACKWARD)
+_FORWARD, _WHOLE = (Pass.FORWARD,), (Pass.BACKWARD,)
 _SPLIT = (Pass.INPUT, Pass.WEIGHT)  # of schedules that take backward passes apart
 
 
@@ -62,9 +64,11 @@ class MicrobatchWork:
 class _Samples:
     """Runs of layers that every chunk is made of: the first, kinds, pairs of kinds, the last."""
 
-    def __init__(self, model: Transformer, plan: Plan, kernels: KernelTimes) -> None:
+    def __init__(
+        self, model: Transformer, plan: Plan, kernels: KernelTimes, known: KnownSteps
+    ) -> None:
         """Those of a model, whose ranks do what they do under a plan of one stage."""
-        self._blocks = blocks_of_model(model, plan)
+        self._blocks = blocks_of_model(model, plan, known)
         self._times = RunTimes(plan, kernels)
         layers = self._blocks.layers
         kinds = {id(layer): (layer,) for layer in layers}
@@ -108,7 +112,9 @@ class UnitClock:
         """Time nothing yet."""
         self._model = model
         self._kernels = KernelTimes(UnitTiming(costs, inflation), Tables())
+        self._known = KnownSteps()
         self._samples: dict[Plan, _Samples] = {}
+        self._forward: dict[Plan, Int64s] = {}
         self._times: dict[tuple[Plan, tuple[Pass, ...]], Int64s] = {}
         self._works: dict[tuple[Plan, bool], MicrobatchWork] = {}
 
@@ -124,12 +130,19 @@ class UnitClock:
         found = self._works.get((key, is_split))
         if found is None:
             if key not in self._samples:
-                self._samples[key] = _Samples(self._model, key, self._kernels)
-            times = self._timed_ns(key, _WHOLE)
+                self._samples[key] = _Samples(self._model, key, self._kernels, self._known)
+            times = self._forward_ns(key) + self._timed_ns(key, _WHOLE)
             if is_split:
                 times = times + self._timed_ns(key, _SPLIT)
             found = self._works[key, is_split] = self._samples[key].work(times)
         return found
+
+    def _forward_ns(self, key: Plan) -> Int64s:
+        """Times of forward passes of all runs, whatever backward passes compute again."""
+        alike = without_recompute(key) if key.recompute_of_layer is None else key
+        if alike not in self._forward:
+            self._forward[alike] = self._samples[key].times_ns(_FORWARD)
+        return self._forward[alike]
 
     def _timed_ns(self, key: Plan, kinds: tuple[Pass, ...]) -> Int64s:
         """Times of some passes of all runs."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.recommender_networks import Networks as Networks
     from foretrace.workload.blocks.setting import Setting as Setting
     from foretrace.workload.blocks.states import scan_step as scan_step
+    from foretrace.workload.blocks.transformer import KnownSteps as KnownSteps
+    from foretrace.workload.blocks.transformer import without_recompute as without_recompute
     from foretrace.workload.configurations.arguments import values_by_flag as values_by_flag
     from foretrace.workload.configurations.formats import CONFIG_FORMATS as CONFIG_FORMATS
     from foretrace.workload.configurations.formats import read_configuration as read_configuration

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
@@ -64,8 +66,42 @@ class Passes:
     forward: Block
     backward: Block  # begins with what is recomputed
     parameters: ParameterCount
-    input_backward: Block | None = None  # B: with what is recomputed; `None` if not taken apart
+    # Halves of the backward pass, where they are not what `halves` takes it apart into.
+    input_backward: Block | None = None  # B: with what is recomputed
     weight_backward: Block | None = None  # W
+
+    @cached_property
+    def halves(self) -> tuple[Block, Block]:
+        """The backward pass without gradients of weights, and these."""
+        items, part = self.backward.items, self.backward.part
+        of_weights = {at for at, item in enumerate(items) if item.is_weight_gradient}
+        inputs = only(items, set(range(len(items))) - of_weights)
+        return Block(part, inputs), Block(part, only(items, of_weights))
+
+
+def only(items: tuple[Item, ...], wanted: AbstractSet[int]) -> tuple[Item, ...]:
+    """Items at some positions, which are counted anew.
+
+    What waited for an item that is gone waits no more; an exchange whose waiting operator is
+    gone is waited for by the next one.
+    """
+    place: dict[int, int] = {}
+    kept: list[Item] = []
+    orphans: list[int] = []
+    awaited_at = {at for item in items for at in item.after}
+    awaited_still = {at for one in wanted for at in items[one].after}
+    for at, item in enumerate(items):
+        if at not in wanted:
+            continue
+        place[at] = len(kept)
+        after = {place[one] for one in item.after if one in place}
+        if isinstance(item, Operator):
+            after.update(orphans)
+            orphans = []
+        elif at in awaited_at and at not in awaited_still:
+            orphans.append(place[at])
+        kept.append(replace(item, after=tuple(sorted(after))))
+    return tuple(kept)
 
 
 @dataclass(frozen=True)

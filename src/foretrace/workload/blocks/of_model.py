@@ -25,7 +25,7 @@ from foretrace.workload.blocks.diffusion import blocks_of_diffusion
 from foretrace.workload.blocks.recommender import blocks_of_recommender
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import but_saved, moved, shard_copies
-from foretrace.workload.blocks.transformer import blocks_of_transformer
+from foretrace.workload.blocks.transformer import KnownSteps, blocks_of_transformer
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.parameters import Model
@@ -156,15 +156,22 @@ def _accumulations(parameters: Sequence[Tensor], plan: Plan) -> Iterator[Operato
         )
 
 
-def blocks_of_model(model: Model | ModuleProgram, plan: Plan) -> ModelBlocks:
+def blocks_of_model(
+    model: Model | ModuleProgram, plan: Plan, known: KnownSteps | None = None
+) -> ModelBlocks:
     """What one rank does for one microbatch of a model, or a module of its own, under a plan.
+
+    Args:
+        model: the model.
+        plan: the plan.
+        known: steps of a transformer's layers under other plans.
 
     Raises:
         WorkloadError: for a model of which only totals are known, and for sizes that the plan's
             ranks cannot divide.
     """
     if isinstance(model, Transformer):
-        return _in_channels(blocks_of_transformer(model, plan), plan)
+        return _in_channels(blocks_of_transformer(model, plan, known), plan)
     if isinstance(model, Recommender):
         return blocks_of_recommender(model, plan)
     if isinstance(model, Diffusion):

@@ -8,12 +8,11 @@ its own step waits for is waited for by what comes next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
+from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes, only
 from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import STATE_PRODUCT, OperatorCall
 from foretrace.workload.exchanges.exchange import Exchange
@@ -73,17 +72,7 @@ def passes_of(
     backward = joined(turned, before=again)
     if plan.adapters is not None:
         backward = _trained(backward)
-    of_weights = {at for at, item in enumerate(backward) if item.is_weight_gradient}
-    inputs = _only(backward, set(range(len(backward))) - of_weights)
-    weights = _only(backward, of_weights)
-    return Passes(
-        part,
-        Block(part, forward),
-        Block(part, backward),
-        parameters,
-        input_backward=Block(part, inputs),
-        weight_backward=Block(part, weights),
-    )
+    return Passes(part, Block(part, forward), Block(part, backward), parameters)
 
 
 @dataclass(frozen=True)
@@ -157,31 +146,6 @@ def _is_operator(item: Item) -> bool:
     return isinstance(item, Operator)
 
 
-def _only(items: Items, wanted: AbstractSet[int]) -> Items:
-    """Items at some positions, which are counted anew.
-
-    What waited for an item that is gone waits no more; an exchange whose waiting operator is
-    gone is waited for by the next one.
-    """
-    place: dict[int, int] = {}
-    kept: list[Item] = []
-    orphans: list[int] = []
-    awaited_at = {at for item in items for at in item.after}
-    awaited_still = {at for one in wanted for at in items[one].after}
-    for at, item in enumerate(items):
-        if at not in wanted:
-            continue
-        place[at] = len(kept)
-        after = {place[one] for one in item.after if one in place}
-        if isinstance(item, Operator):
-            after.update(orphans)
-            orphans = []
-        elif at in awaited_at and at not in awaited_still:
-            orphans.append(place[at])
-        kept.append(replace(item, after=tuple(sorted(after))))
-    return tuple(kept)
-
-
 def _trained(items: Items) -> Items:
     """Without gradients of frozen weights, and what ranks exchange for them alone."""
     kept = {
@@ -190,7 +154,7 @@ def _trained(items: Items) -> Items:
         if not item.is_weight_gradient or (isinstance(item, Operator) and item.is_of_adapter)
     }
     awaited = {at for one in kept for at in items[one].after}
-    return _only(items, kept | awaited)
+    return only(items, kept | awaited)
 
 
 def within(module: RecomputeModule, steps: Sequence[Step]) -> list[Step]:
@@ -242,4 +206,4 @@ def but_saved(items: Items) -> Items:
                 saved.add(at)
         elif "attention" in item.name or "attn" in item.name:
             saved.add(at)
-    return _only(items, set(range(len(items))) - saved)
+    return only(items, set(range(len(items))) - saved)

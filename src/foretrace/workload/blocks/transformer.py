@@ -50,7 +50,7 @@ from foretrace.workload.models.parameters import (
     state_weights,
     table_parameters,
 )
-from foretrace.workload.models.recompute import RecomputeModule
+from foretrace.workload.models.recompute import Recompute, RecomputeModule
 from foretrace.workload.models.transformer import (
     Experts,
     Layer,
@@ -64,13 +64,40 @@ from foretrace.workload.plan.plan import Plan, plan_of_layer
 _ALONE = Joint(sums_gradients=False)
 
 
-def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
+class KnownSteps:
+    """Steps of one model's layers, made once for plans that differ in what is computed again."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: dict[object, list[Step]] = {}
+
+    def of(self, setting: Setting, layer: Layer) -> list[Step]:
+        """Steps of a layer and of those like it."""
+        key = without_recompute(setting.plan), layer.kind
+        if key not in self._known:
+            self._known[key] = layer_steps(setting, layer)
+        return self._known[key]
+
+
+def without_recompute(plan: Plan) -> Plan:
+    """The plan, computing nothing again: all but backward passes take the same."""
+    return replace(plan, recompute=Recompute.NONE, recompute_modules=None, recompute_of_layer=None)
+
+
+def blocks_of_transformer(
+    model: Transformer, plan: Plan, steps: KnownSteps | None = None
+) -> ModelBlocks:
     """What one rank does for one microbatch, part by part; layers alike are one object.
+
+    Args:
+        model: the model.
+        plan: the plan.
+        steps: known of other plans of the model.
 
     Raises:
         WorkloadError: for sizes that ranks cannot divide evenly, and settings blocks lack.
     """
-    setting = Setting(model, plan)
+    setting, steps = Setting(model, plan), steps or KnownSteps()
     known: dict[tuple[Layer, str], Passes] = {}
     layers: list[Passes] = []
     for layer in model.layers:
@@ -78,7 +105,7 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
         key = (layer.kind, again)
         if key not in known:
             own = plan_of_layer(plan, layer.index)
-            known[key] = _layer(replace(setting, plan=own), layer)
+            known[key] = _layer(replace(setting, plan=own), layer, steps)
         layers.append(known[key])
     transfer = handed_over(plan, setting.tokens * model.hidden)
     is_tied = model.ties_embeddings and plan.adapters is None
@@ -93,11 +120,11 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
     )
 
 
-def _layer(setting: Setting, layer: Layer) -> Passes:
+def _layer(setting: Setting, layer: Layer, steps: KnownSteps) -> Passes:
     parameters = layer_count(setting, layer)
     if setting.plan.adapters is not None:
         parameters = ParameterCount(adapter_count(setting, layer))
-    return _passes(setting, Part.LAYER, layer_steps(setting, layer), parameters)
+    return _passes(setting, Part.LAYER, steps.of(setting, layer), parameters)
 
 
 def layer_steps(setting: Setting, layer: Layer) -> list[Step]:

@@ -18,6 +18,7 @@ from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, Phase
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
+from foretrace.workload.blocks.transformer import KnownSteps
 from foretrace.workload.layout.closing import Closings, has_table
 from foretrace.workload.layout.launch import launch_of
 from foretrace.workload.layout.part_times import KernelTimes, PartRun, PartTimes, Timing
@@ -178,6 +179,7 @@ class UnitPrograms:
         self._templates, self.gathered = KnownTemplates(), dict[object, Gathered]()
         self._kernels = KernelTimes(timing, self.tables)
         self._works: dict[Plan, _Work] = {}
+        self._steps = KnownSteps()
         self._scheduled: dict[int, _Scheduled] = {}
         self._settings: dict[Plan, _Setting] = {}
         self._places: dict[object, PlacedExchanges] = {}
@@ -198,7 +200,7 @@ class UnitPrograms:
         """Blocks of a plan."""
         key = plan_of_blocks(plan)
         if key not in self._works:
-            blocks = blocks_of_model(self._model, key)
+            blocks = blocks_of_model(self._model, key, self._steps)
             own = self._templates.of_other_blocks()
             self._works[key] = _Work(blocks, PartTimes(key, self._kernels), own, self._shapes)
         return self._works[key]

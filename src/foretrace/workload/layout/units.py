@@ -11,7 +11,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph import NO_LAYER, Phase
-from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Passes
+from foretrace.workload.blocks.block import Block, ModelBlocks, Passes
 from foretrace.workload.exchanges.gradients import (
     Bucket,
     ParameterPool,
@@ -81,24 +81,13 @@ def chunks_of(blocks: ModelBlocks, plan: Plan, schedule: Schedule) -> tuple[Chun
 
 
 def block_of(part: Passes, kind: Pass) -> Block:
-    """A part's work in one pass; a backward pass that no one took apart is taken apart here."""
+    """A part's work in one pass."""
     if kind is Pass.FORWARD:
         return part.forward
     if kind is Pass.BACKWARD:
         return part.backward
     stated = part.input_backward if kind is Pass.INPUT else part.weight_backward
-    return stated or _half(part.backward, is_weight=kind is Pass.WEIGHT)
-
-
-def _half(block: Block, *, is_weight: bool) -> Block:
-    """The items of one kind; what they waited for in the other half is done or not theirs."""
-    kept = [at for at, item in enumerate(block.items) if item.is_weight_gradient == is_weight]
-    place = {at: index for index, at in enumerate(kept)}
-
-    def moved(item: Item) -> Item:
-        return replace(item, after=tuple(place[one] for one in item.after if one in place))
-
-    return Block(block.part, tuple(moved(block.items[at]) for at in kept))
+    return stated or part.halves[kind is Pass.WEIGHT]
 
 
 @dataclass(frozen=True)
