@@ -163,8 +163,7 @@ def test_sums_of_the_backward_pass_run_beside_weight_gradients() -> None:
 
 def test_without_weight_gradients_the_next_operator_waits_for_sums() -> None:
     plan = replace(PLAN, tensor=4, overlap=Overlap(tensor_backward=False))
-    inputs = first_layer(LLAMA, plan).input_backward
-    assert inputs is not None
+    inputs, _ = first_layer(LLAMA, plan).halves
 
     found = awaiting(inputs, "sum of up projection input gradients")
 

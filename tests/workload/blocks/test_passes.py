@@ -78,9 +78,7 @@ def test_items_wait_for_earlier_ones_and_every_exchange_is_awaited_or_last(
     blocks = blocks_of_model(replace(transformer(name), num_layers=4), plan)
 
     for one in distinct(blocks):
-        assert one.input_backward is not None
-        assert one.weight_backward is not None
-        for block in (one.forward, one.backward, one.input_backward, one.weight_backward):
+        for block in (one.forward, one.backward, *one.halves):
             assert is_in_order(block)
             found = awaited(block)
             for at, item in enumerate(block.items):
@@ -93,14 +91,10 @@ def test_both_halves_of_a_backward_pass_are_the_whole(name: str, plan: Plan) -> 
     blocks = blocks_of_model(replace(transformer(name), num_layers=4), plan)
 
     for one in distinct(blocks):
-        assert one.input_backward is not None
-        assert one.weight_backward is not None
-        halves = Counter(
-            item.label for half in (one.input_backward, one.weight_backward) for item in half.items
-        )
+        halves = Counter(item.label for half in one.halves for item in half.items)
         assert halves == Counter(item.label for item in one.backward.items)
-        assert not any(item.is_weight_gradient for item in one.input_backward.items)
-        assert all(item.is_weight_gradient for item in one.weight_backward.items)
+        assert not any(item.is_weight_gradient for item in one.halves[0].items)
+        assert all(item.is_weight_gradient for item in one.halves[1].items)
 
 
 @given(name=models, plan=plans)
