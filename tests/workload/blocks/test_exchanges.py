@@ -20,11 +20,11 @@ from foretrace.workload import (
     Recompute,
     blocks_of_model,
 )
+from tests.models import transformer
 from tests.workload.blocks.counting import (
     exchanges,
     first_layer,
     operators,
-    transformer,
     volumes,
 )
 

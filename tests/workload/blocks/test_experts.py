@@ -22,12 +22,12 @@ from foretrace.workload import (
     blocks_of_model,
     flops,
 )
+from tests.models import transformer
 from tests.workload.blocks.counting import (
     exchanges,
     operators,
     parts,
     product_flops,
-    transformer,
     volumes,
 )
 

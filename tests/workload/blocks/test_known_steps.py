@@ -13,18 +13,16 @@ from foretrace.workload import (
     Recompute,
     RecomputeModule,
     Sharding,
-    Transformer,
     blocks_of_model,
-    load_model,
 )
+from tests.models import transformer
 
 PLAN = Plan(data=4, global_batch=16, sequence=1024, tensor=2, sequence_parallel=True)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "gpt3-175b", "deepseek-v3", "nemotron-h-8b"])
 def test_steps_of_other_plans_give_the_same_blocks(name: str) -> None:
-    model, known = load_model(name), KnownSteps()
-    assert isinstance(model, Transformer)
+    model, known = transformer(name), KnownSteps()
     sharings = (Sharding.NONE, Sharding.ZERO2, Sharding.ZERO3)
     plans = [
         replace(

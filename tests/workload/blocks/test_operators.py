@@ -24,13 +24,13 @@ from foretrace.workload import (
     load_model,
     optimizer_block,
 )
+from tests.models import transformer
 from tests.workload.blocks.counting import (
     distinct,
     exchanges,
     first_layer,
     moved_bytes,
     operators,
-    transformer,
 )
 
 LLAMA, MPT = transformer("llama3-8b"), transformer("mpt-7b")

@@ -17,6 +17,7 @@ from foretrace.workload import (
     flops,
     parameters,
 )
+from tests.models import transformer
 from tests.workload.blocks.counting import (
     distinct,
     exchanges,
@@ -24,7 +25,6 @@ from tests.workload.blocks.counting import (
     operators,
     parts,
     product_flops,
-    transformer,
 )
 
 NAMES = ("mamba2-2.7b", "nemotron-h-8b")
