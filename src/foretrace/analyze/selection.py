@@ -32,7 +32,7 @@ from foretrace.analyze.attributes import (
     attribute,
     edge_values,
 )
-from foretrace.base import Bools, ScenarioError
+from foretrace.base import Bools, ScenarioError, cut_short
 from foretrace.graph import ExecutionGraph, Part, Phase
 
 EVERYTHING = "all"
@@ -334,7 +334,7 @@ def nearest(wanted: str, have: Iterable[str]) -> str:
     near += [by_lower[one] for one in get_close_matches(plain, by_lower, _MAX_NAMED)]
     named = list(dict.fromkeys([*near, *known]))[:_MAX_NAMED]
     rest = f" and {len(known) - len(named)} more" if len(known) > len(named) else ""
-    return f"there are {', '.join(repr(_shortened(one)) for one in named)}{rest}"
+    return f"there are {', '.join(repr(cut_short(one, _MAX_LENGTH)) for one in named)}{rest}"
 
 
 _PLACES = (
@@ -404,7 +404,3 @@ def _ranges(numbers: Iterable[int]) -> list[str]:
         else:
             found.append([number, number])
     return [str(low) if low == high else f"{low}-{high}" for low, high in found]
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _MAX_LENGTH else name[: _MAX_LENGTH - 3] + "..."

@@ -279,7 +279,7 @@ def ranks_meant(draft: PlanDraft, machine: Machine, num_ranks: int | None = None
     if stated is not None or draft.states("data") or not machine.is_one_host:
         return stated
     plan = draft.plan()
-    others = plan.tensor * plan.context * plan.pipeline
+    others = plan.ranks_of_replica
     return max(machine.num_ranks // others, 1) * others
 
 

@@ -144,7 +144,7 @@ def _with_ranks(plan: Plan, fields: Mapping[str, object]) -> Iterator[Plan]:
         near = replace(near, layers_of_chunk=None)
     if "recompute" in fields:
         near = replace(near, recompute_modules=None, recompute_of_layer=None)
-    factor, rest = divmod(near.tensor * near.context * near.pipeline, _others(plan))
+    factor, rest = divmod(near.ranks_of_replica, plan.ranks_of_replica)
     if "data" not in fields and factor > 1 and not rest and plan.data % factor == 0:
         yield _divided(replace(near, data=plan.data // factor))
     yield _divided(near)
@@ -154,10 +154,6 @@ def _divided(plan: Plan) -> Plan:
     """Shards over no more ranks than there are."""
     ranks = plan.data * plan.context
     return replace(plan, shard_ranks=None) if (plan.shard_ranks or 0) > ranks else plan
-
-
-def _others(plan: Plan) -> int:
-    return plan.tensor * plan.context * plan.pipeline
 
 
 _KEYS = {

@@ -21,6 +21,7 @@ from foretrace.base import (
     Int64s,
     Integers,
     UInt8s,
+    cut_short,
     row_starts,
 )
 from foretrace.graph._compiled import counted_order, topological_order
@@ -132,7 +133,7 @@ class Places:
         return np.asarray(index, np.int64) + self.num_items
 
 
-_LETTERS = 60  # of a name in a message
+_LETTERS = 60  # of a name in a message: kernels of C++ have some of kilobytes
 _MOST_LAG_NS = (1 << 31) - 1  # what `ExecutionGraph.lag_ns` holds
 
 
@@ -149,7 +150,7 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
     num_placed = topological_order(first_edge, successor, num_waits, order)
     if num_placed < num_nodes:
         first = np.flatnonzero(num_waits)[:5].tolist()
-        shown = ", ".join(repr(_shortened(names[name[node]])) for node in first)
+        shown = ", ".join(repr(cut_short(names[name[node]], _LETTERS)) for node in first)
         stuck = (
             f"{num_nodes - num_placed} of {num_nodes} nodes wait for each other, first of them "
             f"{shown}"
@@ -160,11 +161,6 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
             stuck=stuck,
         )
     return order
-
-
-def _shortened(name: str) -> str:
-    """Kernels of C++ have names of kilobytes."""
-    return name if len(name) <= _LETTERS else f"{name[: _LETTERS - 3]}..."
 
 
 def _grouped(node: Int64s, num_nodes: int) -> tuple[Int64s, Int64s]:

@@ -8,7 +8,6 @@ is named.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,6 @@ from itertools import takewhile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import msgspec
-
 from foretrace.answer import Answer, Sentences, Told
 from foretrace.base import MachineError
 from foretrace.machine.link_table import (
@@ -26,6 +23,7 @@ from foretrace.machine.link_table import (
     read_infragraph,
     read_link_table,
     tiers_of_links,
+    yaml_or_json,
 )
 
 _KINDS = ("scale-up", "rack", "pod", "building", "region")
@@ -222,10 +220,7 @@ def _joined(
 
 
 def _tiers_of_astra(text: str, where: str) -> list[NetworkTier]:
-    try:
-        table = json.loads(text) if text.lstrip().startswith("{") else msgspec.yaml.decode(text)
-    except (ValueError, msgspec.DecodeError) as err:
-        raise MachineError(f"{where} is neither YAML nor JSON: {err}") from err
+    table = yaml_or_json(text, where)
     if not isinstance(table, Mapping):
         raise MachineError(f"{where} holds {type(table).__name__}, where keys are expected")
     keys = ("topology", "npus_count", "bandwidth", "latency")

@@ -200,17 +200,25 @@ _MOST_PARTS = 200_000
 _Table = Mapping[str, object]
 
 
+def yaml_or_json(text: str, where: str) -> object:
+    """What a text states, in either.
+
+    Raises:
+        MachineError: if it is neither.
+    """
+    try:
+        return json.loads(text) if text.lstrip().startswith("{") else msgspec.yaml.decode(text)
+    except (ValueError, msgspec.DecodeError) as err:
+        raise MachineError(f"{where} is neither YAML nor JSON: {err}") from err
+
+
 def read_infragraph(text: str, where: str) -> list[TableLink]:
     """The links of an infrastructure, YAML or JSON, with its chips as gpu0, gpu1, ...
 
     Raises:
         MachineError: if something is missing, is named and not there, or cannot be.
     """
-    try:
-        found = json.loads(text) if text.lstrip().startswith("{") else msgspec.yaml.decode(text)
-    except (ValueError, msgspec.DecodeError) as err:
-        raise MachineError(f"{where} is neither YAML nor JSON: {err}") from err
-    whole = _table(found, where)
+    whole = _table(yaml_or_json(text, where), where)
     return _Infrastructure(_table(whole.get("infrastructure", whole), where), where).links()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretrace.analyze import NO_BLOCK, NodeLabels, block_name
 from foretrace.answer import bytes_text
-from foretrace.base import Int16s, Int32s, Int64s, UInt8s
+from foretrace.base import Int16s, Int32s, Int64s, UInt8s, cut_short
 from foretrace.graph import NO_MICROBATCH, Collective, ExecutionGraph, NodeKind
 
 MAX_NAME_LENGTH = 90
@@ -87,7 +87,7 @@ def collective_text(collective: Collective) -> str:
 
 def shortened(name: str) -> str:
     """A name that fits a line."""
-    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 3] + "..."
+    return cut_short(name, MAX_NAME_LENGTH)
 
 
 def _name(graph: ExecutionGraph, name: int) -> str:

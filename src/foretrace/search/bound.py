@@ -37,6 +37,7 @@ from foretrace.workload import (
     gathered,
     is_written,
     kinds_of_passes,
+    norm_place,
     optimizer_block,
     pools_of,
     ranks_of,
@@ -46,7 +47,6 @@ from foretrace.workload import (
     total_parameters,
 )
 
-_NORM = "norm"  # in the name of the operator whose result all ranks add up
 _DUALPIPE = "dualpipe"
 
 
@@ -366,10 +366,10 @@ class StepBound:
         block = optimizer_block(
             own, plan, num_gradients=total.dense + total.expert if keeps_all else own
         )
-        is_norm = [isinstance(item, Operator) and _NORM in item.name for item in block.items]
         times_ns = self._prices.operators_ns(block)
-        behind = is_norm.index(True) + 1
-        return int(times_ns[:behind].sum()), int(times_ns[behind:].sum())
+        place = norm_place(block)
+        assert place is not None  # noqa: S101  every update begins with it
+        return int(times_ns[: place + 1].sum()), int(times_ns[place + 1 :].sum())
 
 
 def fill_and_drain_ns(first: Int64s, passes: Sequence[Pass]) -> Int64s:

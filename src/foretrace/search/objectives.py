@@ -71,8 +71,8 @@ def best_recovery(campaign: Campaign, plan: Plan) -> Recovery:
     found = [(renewal_ettr(restarted), Scheme.FULL_RESTART)]
     if sized.fleet.num_spares:
         found.append((renewal_ettr(with_scheme(sized, Scheme.HOT_SPARES)), Scheme.HOT_SPARES))
-    of_copy = plan.tensor * plan.context * plan.pipeline
-    if sized.replicas is not None and plan.data > 1 and of_copy % sized.gpus_per_host == 0:
+    fills_hosts = plan.ranks_of_replica % sized.gpus_per_host == 0
+    if sized.replicas is not None and plan.data > 1 and fills_hosts:
         replicas = replace(sized.replicas, num_replicas=plan.data)
         found.append((replicas_ettr(replace(sized, replicas=replicas)), Scheme.FAULT_TOLERANT))
     effective, scheme = max(found, key=lambda one: one[0])

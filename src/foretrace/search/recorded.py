@@ -195,9 +195,7 @@ class RecordedGround:
     def assumed(self) -> Plan | None:
         """The recorded plan, on more copies of the model."""
         before, base = self.baseline.before.plan, self.spaces[0].base
-        data, rest = divmod(
-            self.spaces[0].num_ranks, before.tensor * before.context * before.pipeline
-        )
+        data, rest = divmod(self.spaces[0].num_ranks, before.ranks_of_replica)
         if rest:
             return None
         batch = replace(base, data=1).global_batch

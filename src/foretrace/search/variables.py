@@ -238,9 +238,7 @@ def _with_fewer_at_ends(plan: Plan, fewer: tuple[int, int, int]) -> Plan | None:
 
 def _with_spread_experts(plan: Plan, _: object) -> Plan | None:
     """Ranks with the same experts are neighbours, so that those of a group stand apart."""
-    copies, rest = divmod(
-        plan.tensor * plan.context * plan.data, plan.expert * expert_tensor_size(plan)
-    )
+    copies, rest = divmod(plan.ranks_of_stage, plan.expert * expert_tensor_size(plan))
     is_other = plan.expert > 1 and copies > 1 and rest == 0
     return replace(plan, expert_stride=copies) if is_other else None
 

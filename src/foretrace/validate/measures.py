@@ -1,10 +1,22 @@
-"""How far off predictions were: one definition for every report."""
+"""How far off predictions were, and of which steps: one definition for every report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
+
+from foretrace.base import ModelError
+
+
+def no_such_steps(wanted: Collection[str], names: Sequence[str]) -> ModelError:
+    """What to raise where steps are asked for by names that a recording's steps do not have."""
+    unknown = sorted(set(wanted) - set(names))
+    have = ", ".join(map(repr, names[:8])) or "none"
+    return ModelError(
+        f"no such steps: {unknown[:5]} asked for, the recording has {len(names)} ({have}). "
+        "Choose among those."
+    )
 
 
 def relative_error(predicted: float | None, measured: float | None) -> float | None:

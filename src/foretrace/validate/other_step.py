@@ -16,6 +16,7 @@ from foretrace.analyze import StepTable, alike_steps, steps
 from foretrace.base import Bools, Float64s, Int64s, ModelError, numbered_rows, turns_within
 from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
+from foretrace.validate.measures import no_such_steps
 from foretrace.validate.results import OtherStepReport, StepPrediction
 
 MIN_STEPS = 3  # with fewer, "the other steps" is one sample or none
@@ -118,13 +119,8 @@ def _chosen_steps(table: StepTable, step_names: Collection[str] | None) -> list[
         )
     names = {table.step_names[step]: step for step in recorded}
     wanted = list(names) if step_names is None else list(step_names)
-    unknown = sorted(set(wanted) - set(names))
-    if unknown or not wanted:
-        have = ", ".join(map(repr, list(names)[:8]))
-        raise ModelError(
-            f"no such steps: {unknown[:5]} asked for, the recording has {len(names)} ({have}). "
-            "Choose among those."
-        )
+    if not wanted or not set(wanted) <= set(names):
+        raise no_such_steps(wanted, list(names))
     return sorted(names[name] for name in set(wanted))
 
 

@@ -32,6 +32,7 @@ from foretrace.graph import (
     without,
 )
 from foretrace.simulate import simulate
+from foretrace.validate.measures import no_such_steps
 from foretrace.validate.results import (
     DurationMix,
     ErrorDistribution,
@@ -105,13 +106,8 @@ class _Observation:
 
     def __init__(self, measured: Timeline, step_names: Collection[str] | None) -> None:
         names = measured.graph.step_names
-        unknown = sorted(set(step_names or ()) - set(names))
-        if unknown or not names:
-            have = ", ".join(map(repr, names[:8])) or "none"
-            raise ModelError(
-                f"no such steps: {unknown[:5]} asked for, the recording has {len(names)} ({have}). "
-                "Choose among those."
-            )
+        if not names or not set(step_names or ()) <= set(names):
+            raise no_such_steps(step_names or (), names)
         wanted = set(names) if step_names is None else set(step_names)
         self.chosen_steps = tuple(index for index, name in enumerate(names) if name in wanted)
         self._measured = measured

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
     from foretrace.workload.blocks.of_model import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.of_model import plan_of_blocks as plan_of_blocks
+    from foretrace.workload.blocks.optimizer import norm_place as norm_place
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.picture_ends import blocks_of_pixels as blocks_of_pixels
     from foretrace.workload.blocks.picture_ends import blocks_of_text as blocks_of_text

@@ -13,7 +13,7 @@ import numpy as np
 
 from foretrace.analyze.host_stalls import StallKind, host_stalls
 from foretrace.answer import duration_text
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, cut_short
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
 
 MAX_NAME = 80
@@ -152,4 +152,4 @@ def shortened(name: str) -> str:
     is_kernel = name.startswith("void ") or "::" in name or "<" in name
     bare = _bare(name) if is_kernel else name
     bare = bare.removeprefix("void ").strip() or name
-    return bare if len(bare) <= MAX_NAME else bare[: MAX_NAME - 3] + "..."
+    return cut_short(bare, MAX_NAME)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, cut_short
 from foretrace.cost import Costs, Source
 from foretrace.graph import NO_NODE, ExecutionGraph
 from foretrace.whatif.arrange.arranged import Arranged
@@ -105,6 +105,5 @@ def _named(graph: ExecutionGraph, chosen: Bools) -> str:
         operator = int(graph.operator[node])
         name = graph.names[operator if operator >= 0 else int(graph.name[node])]
         times[name] += int(graph.measured_ns[node])
-    names = [name for name, _ in times.most_common(_NAMED)]
-    names = [name if len(name) <= _LETTERS else f"{name[: _LETTERS - 3]}..." for name in names]
+    names = [cut_short(name, _LETTERS) for name, _ in times.most_common(_NAMED)]
     return ", ".join(names) + (", ..." if len(times) > _NAMED else "")

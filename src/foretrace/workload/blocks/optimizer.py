@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import Block
+from foretrace.workload.blocks.block import Block, Operator
 from foretrace.workload.blocks.calls import cast, elementwise, fused, total, zeros
 from foretrace.workload.blocks.signatures import OperatorCall, array, call, num_bytes
 from foretrace.workload.blocks.steps import operator
 from foretrace.workload.plan.plan import Plan, Sharding
 
 _WIDE = "fp32"
+_NORM = "norm"  # in the name of the operator whose result all ranks add up
 
 
 def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | None = None) -> Block:
@@ -48,6 +49,12 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
         Part.OPTIMIZER,
         tuple(type(one)(one.label, one.name, one.signature, Phase.OPTIMIZER) for one in items),
     )
+
+
+def norm_place(block: Block) -> int | None:
+    """Place of the item whose result all ranks add up, the norm of gradients; `None`: none is."""
+    is_norm = [isinstance(item, Operator) and _NORM in item.name for item in block.items]
+    return is_norm.index(True) if any(is_norm) else None
 
 
 def _adam(shape: tuple[int, ...], dtype: str, *, fuses: bool) -> list[tuple[str, OperatorCall]]:

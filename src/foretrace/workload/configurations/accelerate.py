@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from foretrace.base import WorkloadError, key_text
 from foretrace.workload.configurations.arguments import leaves, parsed_yaml
+from foretrace.workload.configurations.deepspeed import ZERO_LEVELS, zero_stage
 from foretrace.workload.configurations.table import (
     ConfigurationFormat,
     ConfigurationText,
@@ -39,7 +40,6 @@ _STRATEGIES = {
     "HYBRID_SHARD_ZERO2": "zero2",
 }
 _NUMBERED = dict(enumerate(_STRATEGIES, start=1))  # as older files state them
-_STAGES = ("none", "zero1", "zero2", "zero3")
 _DDP_BUCKET = 25 * 2**20  # torch.nn.parallel.DistributedDataParallel, bucket_cap_mb
 _IDLE = re.compile(
     r"(compute_env|debug|downcast|enable_cpu|machine_rank|main_|num_machines|num_processes|rdzv|same_net"
@@ -69,12 +69,7 @@ def _read_sharding(given: Settings) -> Fields:
     if kind == "FSDP":
         return _read_fsdp(given)
     if kind == "DEEPSPEED" and given.has(f"{_DEEPSPEED}zero_stage"):
-        stage = given.values[f"{_DEEPSPEED}zero_stage"]
-        if not isinstance(stage, int) or not 0 <= stage < len(_STAGES):
-            raise WorkloadError(
-                f"'zero_stage' of {given.where} is {stage!r}: expected is 0, 1, 2 or 3"
-            )
-        return {"sharding": _STAGES[stage]}
+        return {"sharding": ZERO_LEVELS[zero_stage(given, f"{_DEEPSPEED}zero_stage")]}
     return {} if kind == "DEEPSPEED" else {"sharding": "none", "bucket_bytes": _DDP_BUCKET}
 
 

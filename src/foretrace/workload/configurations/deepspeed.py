@@ -27,7 +27,7 @@ from foretrace.workload.configurations.table import (
 )
 
 _TITLE = "DeepSpeed's configuration"
-_STAGES = ("none", "zero1", "zero2", "zero3")
+ZERO_LEVELS = ("none", "zero1", "zero2", "zero3")
 _KINDS = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16", "bf16": "bf16"}
 _KINDS |= {"bfloat16": "bf16"}
 _BUCKET = 500_000_000  # numbers
@@ -69,13 +69,17 @@ def _write_batch(fields: Fields) -> Values:
     }
 
 
+def zero_stage(given: Settings, path: str) -> int:
+    """The stage of ZeRO under a key, 0 to 3; 0 where none is stated."""
+    stage = given.values.get(path, 0)
+    if not isinstance(stage, int) or not 0 <= stage < len(ZERO_LEVELS):
+        raise WorkloadError(f"{path!r} of {given.where} is {stage!r}: expected is 0, 1, 2 or 3")
+    return stage
+
+
 def _read_stage(given: Settings) -> Fields:
-    stage = given.values.get("zero_optimization.stage", 0)
-    if not isinstance(stage, int) or not 0 <= stage < len(_STAGES):
-        raise WorkloadError(
-            f"'zero_optimization.stage' of {given.where} is {stage!r}: expected is 0, 1, 2 or 3"
-        )
-    found: dict[str, object] = {"sharding": _STAGES[stage]}
+    stage = zero_stage(given, "zero_optimization.stage")
+    found: dict[str, object] = {"sharding": ZERO_LEVELS[stage]}
     if given.count("zero_optimization.zero_hpz_partition_size", 1) > 1:
         found["shard_ranks"] = given.count("zero_optimization.zero_hpz_partition_size")
     beside = given.values.get("zero_optimization.overlap_comm")
@@ -87,7 +91,7 @@ def _read_stage(given: Settings) -> Fields:
 
 
 def _write_stage(fields: Fields) -> Values:
-    stage = _STAGES.index(str(fields["sharding"]))
+    stage = ZERO_LEVELS.index(str(fields["sharding"]))
     found: dict[str, object] = {"zero_optimization.stage": stage}
     if fields["overlap.gradients"] != (stage == 3):  # noqa: PLR2004
         found["zero_optimization.overlap_comm"] = fields["overlap.gradients"]

@@ -173,8 +173,7 @@ class PlanMemory:
             backward pass, kept until gradients of weights; and those left for them on every stage.
         """
         parts, shape = self._parts_of(plan), self._drawn.shape(plan, schedule)
-        chunks = [parts.chunk(one) for one in shape.distinct_chunks]
-        rows = [(one.kept, one.forward, one.backward, one.until_weights) for one in chunks]
+        rows = [parts.chunk(one).row for one in shape.distinct_chunks]
         own = [parts.stage(plan, held).without_peak for held in shape.distinct_stages]
         left: Int64s = capacity - np.array(own, np.int64)[shape.stage_number]
         return np.array(rows, np.int64)[shape.chunk_number].T.copy(), left

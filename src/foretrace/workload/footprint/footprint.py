@@ -127,6 +127,11 @@ class ChunkBytes:
     backward: int  # of its backward pass, what is still kept by then included
     until_weights: int
 
+    @property
+    def row(self) -> tuple[int, int, int, int]:
+        """As the compiled walk over a schedule takes them."""
+        return self.kept, self.forward, self.backward, self.until_weights
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -158,7 +163,7 @@ def peaks_of(orders: Orders, chunks: Sequence[ChunkBytes], row: Int64s | None = 
         chunks: bytes of each of its chunks, or of the distinct ones.
         row: int64[units], place of each one's chunk among the distinct ones.
     """
-    own = [(one.kept, one.forward, one.backward, one.until_weights) for one in chunks]
+    own = [one.row for one in chunks]
     found = np.zeros((3, len(orders.begin) - 1), np.int64)
     row = orders.chunk if row is None else row
     peaks(orders.kind, row, orders.begin, np.array(own, np.int64), found)

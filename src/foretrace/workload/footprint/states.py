@@ -164,7 +164,7 @@ def working_bytes(held: Held, plan: Plan, *, keeps_transposes: bool = False) -> 
 def _sharded(held: Held, plan: Plan) -> float:
     """Parameters of a rank's shard."""
     ranks = shard_size(plan)
-    copies = plan.tensor * plan.context * plan.data // (plan.expert * expert_tensor_size(plan))
+    copies = plan.ranks_of_stage // (plan.expert * expert_tensor_size(plan))
     expert_ranks = copies if plan.shard_ranks is None else min(copies, plan.shard_ranks)
     return held.dense / ranks + held.experts / max(1, expert_ranks)
 

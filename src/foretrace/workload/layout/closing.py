@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from foretrace.graph import Phase
-from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Operator, ParameterCount
-from foretrace.workload.blocks.optimizer import optimizer_block
+from foretrace.workload.blocks.block import Block, Item, ModelBlocks, ParameterCount
+from foretrace.workload.blocks.optimizer import norm_place, optimizer_block
 from foretrace.workload.exchanges.gradients import (
     agreement,
     shard_count,
@@ -22,7 +22,6 @@ from foretrace.workload.plan.plan import Group, Plan, Sharding
 from foretrace.workload.schedule.schedule import Schedule
 
 Optimizer = Callable[[int, Plan], Block]  # of so many parameters that one rank updates
-_NORM = "norm"  # in the name of the operator whose result all ranks add up
 _ADDED_DTYPE = "fp32"  # of the norm of all gradients: Megatron, torch.nn.utils.clip_grad_norm_
 
 
@@ -131,10 +130,8 @@ class Closings:
                 block = self._optimizer(own, plan)
             else:
                 block = optimizer_block(own, plan, num_gradients=kept)
-            is_norm = [isinstance(item, Operator) and _NORM in item.name for item in block.items]
-            if is_alone or not any(is_norm):
-                return block
-            return with_sum(block, is_norm.index(True))
+            place = norm_place(block)
+            return block if is_alone or place is None else with_sum(block, place)
 
         said = self._optimizer, plan.precision, plan.implementation, plan.sharding, plan.adapters
         return self._templates.made(("update", own, kept, is_alone, *said), made)

@@ -165,7 +165,7 @@ def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | No
         draft = draft.with_fields(stated)
     plan = draft.plan()
     fields: dict[str, Value] = {}
-    others = plan.tensor * plan.context * plan.pipeline
+    others = plan.ranks_of_replica
     if not draft.states("data") and num_ranks is not None:
         if num_ranks % others:
             raise WorkloadError(

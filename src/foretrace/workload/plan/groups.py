@@ -74,7 +74,7 @@ def group_size(plan: Plan, group: Group) -> int:
         size = _checked_shards(plan)
         return size if group is Group.SHARD else plan.data * plan.context // size
     tensor = _checked_experts(plan)
-    copies = plan.tensor * plan.context * plan.data // (tensor * plan.expert)
+    copies = plan.ranks_of_stage // (tensor * plan.expert)
     by_group = {Group.EXPERT_TENSOR: tensor, Group.EXPERT: plan.expert}
     return by_group.get(group, copies)
 
@@ -232,7 +232,7 @@ def _shards(plan: Plan, group: Group) -> Int64s:
 def _checked_experts(plan: Plan) -> int:
     """Ranks of EXPERT_TENSOR."""
     tensor = expert_tensor_size(plan)
-    size, ranks = tensor * plan.expert, plan.tensor * plan.context * plan.data
+    size, ranks = tensor * plan.expert, plan.ranks_of_stage
     if tensor < 1 or plan.expert < 1 or ranks % size:
         raise WorkloadError(
             f"etp {tensor} x ep {plan.expert} = {size} does not divide the ranks of a stage, "

@@ -335,6 +335,16 @@ class Plan:
         return self.tensor * self.context * self.data * self.pipeline
 
     @property
+    def ranks_of_replica(self) -> int:
+        """Ranks that together hold the model once."""
+        return self.tensor * self.context * self.pipeline
+
+    @property
+    def ranks_of_stage(self) -> int:
+        """Ranks that hold the same layers, or parts of them."""
+        return self.tensor * self.context * self.data
+
+    @property
     def places(self) -> tuple[object, ...]:
         """All that says which ranks are in which group."""
         return (
