@@ -55,9 +55,9 @@ from foretrace.workload import (
 # inside their intervals, every source counting alike (docs/accuracy.md, `foretrace validate runs`).
 # Intervals of chips without measurements of their own are wide already: Blackwell's need less.
 _OF_EXPERTS = 0.22
-# 27 runs with experts of five sources, predicted before anything was known of them, need 0.38 for
+# 49 runs with experts of eight sources, predicted before anything was known of them, need 0.71 for
 # 80%, every source counting alike: this much beside the former where less than a release is known.
-_OF_EXPERTS_FURTHER = 0.31
+_OF_EXPERTS_FURTHER = 0.68
 _OF_DENSE, _OF_DENSE_ON_NEWEST = 0.12, 0.02
 _NEWEST = "Blackwell"
 # Further widths: the same dense runs with the class of their software known alone need 0.21, those
