@@ -157,4 +157,4 @@ if TYPE_CHECKING:
     from foretrace.analyze.windows import step_time_ns as step_time_ns
     from foretrace.analyze.windows import windows as windows
 
-lazily(__name__)
+lazily(__name__, verb="foretrace.overview")

@@ -18,6 +18,12 @@ class _Folder(ModuleType):
     """A package whose offered names are loaded when they are first asked for."""
 
     _home_of: dict[str, str]  # name -> module that defines it
+    _verb: str  # what to call in its place, where a command is called as the folder is
+
+    def __call__(self, *_: object, **__: object) -> object:
+        """Refuse, and say what was meant."""
+        hint = f": call {self._verb}" if self._verb else ""
+        raise TypeError(f"{self.__name__} is a folder of functions and cannot be called{hint}")
 
     def __getattr__(self, name: str) -> object:
         """The offered name, loaded now and kept."""
@@ -38,7 +44,7 @@ class _Folder(ModuleType):
         return sorted(self._home_of)
 
 
-def lazily(package: str) -> None:
+def lazily(package: str, *, verb: str = "") -> None:
     """Make a package offer the names that its `__init__.py` imports under `TYPE_CHECKING`.
 
     Type checkers and readers see plain imports, one per line, and they are the only list.
@@ -46,12 +52,13 @@ def lazily(package: str) -> None:
 
     Args:
         package: `__name__` of the package that calls this in its `__init__.py`.
+        verb: what to call in place of it, where a command has its name.
     """
     module = sys.modules[package]
     home_of = _offers(package)
     for name in home_of:
         module.__dict__.pop(name, None)  # a folder inside, loaded to read its list
-    module.__dict__.update(_home_of=home_of, __all__=sorted(home_of))
+    module.__dict__.update(_home_of=home_of, _verb=verb, __all__=sorted(home_of))
     module.__class__ = _Folder
 
 
