@@ -195,6 +195,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.legality import size_problems as size_problems
     from foretrace.workload.plan.legality import token_problems as token_problems
     from foretrace.workload.plan.legality import width_problems as width_problems
+    from foretrace.workload.plan.plan import DDP_BUCKET_BYTES as DDP_BUCKET_BYTES
     from foretrace.workload.plan.plan import AdaptedModule as AdaptedModule
     from foretrace.workload.plan.plan import Adapters as Adapters
     from foretrace.workload.plan.plan import Axis as Axis

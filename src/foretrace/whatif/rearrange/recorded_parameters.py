@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.graph import NO_NODE, NodeKind, Part
-from foretrace.operators import parsed_shapes
+from foretrace.operators import OperatorClass, operator_class, parsed_shapes
 from foretrace.whatif.rearrange.recorded_units import PieceInRole, RecordedUnit
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.scenario import Scenario
 
 # Where the weight stands among an operator's inputs.
 _WEIGHT = {"mm": 1, "matmul": 1, "addmm": 2, "_addmm_activation": 2, "linear": 1, "embedding": 0}
+_OF_CONVOLUTION = 1  # of every forward one, whatever library runs it
 _OF_MATRIX = 2
 _WORKING = (NodeKind.KERNEL, NodeKind.OPERATOR)
 
@@ -40,7 +41,7 @@ class Weights:
 
 
 def weights_of(unit_index: UnitIndex, scenario: Scenario) -> Weights:
-    """Weights of products and lookups in the first recorded forward pass.
+    """Weights of products, convolutions and lookups in the first recorded forward pass.
 
     Args:
         unit_index: what was recorded.
@@ -101,9 +102,10 @@ def _numbers(unit_index: UnitIndex, entries: Sequence[PieceInRole], *parts: Part
 
 def _weight(operator: str, signature: str) -> int:
     base = operator.rsplit("::", 1)[-1].split(".", 1)[0]
-    place = _WEIGHT.get(base)
+    is_convolution = operator_class("", operator) is OperatorClass.CONVOLUTION
+    place = _OF_CONVOLUTION if is_convolution else _WEIGHT.get(base)
     shapes = parsed_shapes(signature) if place is not None else None
     tensor = shapes.tensor(place) if shapes is not None and place is not None else None
-    if tensor is None or len(tensor.shape) != _OF_MATRIX:
+    if tensor is None or (len(tensor.shape) > _OF_MATRIX) != is_convolution:
         return 0
-    return math.prod(tensor.shape)
+    return math.prod(tensor.shape) if len(tensor.shape) >= _OF_MATRIX else 0

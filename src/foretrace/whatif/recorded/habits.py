@@ -10,7 +10,7 @@ from foretrace.base import SIXTEEN_BITS, number_format
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.recorded.program import RecordedPiece
 from foretrace.whatif.recorded.stages import GATHER, REDUCE, SCATTER, RecordedExchange
-from foretrace.workload import Group, Plan, Recompute, Sharding, groups_of
+from foretrace.workload import DDP_BUCKET_BYTES, Group, Plan, Recompute, Sharding, groups_of
 
 _REDUCED = (*SIXTEEN_BITS, "fp32")  # formats that gradients are added in
 _OF_PARAMETERS = (Part.BUCKET, Part.OPTIMIZER)
@@ -50,6 +50,8 @@ def habits_of(
         and each.phase == Phase.BACKWARD
         and each.ranks not in inner  # gradients of what tensor ranks share
     ]
+    if not exchanges:  # plain PyTorch: no framework's own rule can be told
+        found["bucket_bytes"] = DDP_BUCKET_BYTES
     if reduced:
         largest = max(reduced, key=lambda each: each.largest_bytes)
         if largest.largest_bytes > 0:

@@ -27,7 +27,7 @@ from foretrace.workload.blocks.recommender_tables import TableWork
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.plan.legality import check_plan
-from foretrace.workload.plan.plan import Plan
+from foretrace.workload.plan.plan import DDP_BUCKET_BYTES, Plan
 from foretrace.workload.sharding.placed import PlacedTables
 from foretrace.workload.sharding.placement import tables_of_plan
 from foretrace.workload.sharding.tables import TableOptimizer, TableSharding
@@ -38,7 +38,6 @@ from foretrace.workload.sharding.traffic import data_parallel_gradients
 FIRST_BUCKET_BYTES = 1024 * 1024
 _REDUCE = "gradient bucket"
 # Kernels that update one parameter where no kernel updates all: PyTorch's Adagrad, SGD.
-_BUCKET_BYTES = 25 * 2**20  # of DistributedDataParallel, torch/nn/parallel/distributed.py
 _ADAGRAD = ("aten::addcmul", "aten::sqrt", "aten::add", "aten::addcdiv")
 _SGD = ("aten::add",)
 
@@ -210,7 +209,7 @@ class _Buckets:
         if self._gathered:
             self.reduce(items, self._count)
             self._gathered = []
-            self._limit = self._plan.bucket_bytes or _BUCKET_BYTES
+            self._limit = self._plan.bucket_bytes or DDP_BUCKET_BYTES
 
     def reduce(self, items: ItemWriter, numbers: int, label: str = _REDUCE) -> None:
         """One reduction, beside what follows or, if the plan wants no overlap, after all."""

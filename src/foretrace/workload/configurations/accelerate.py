@@ -25,6 +25,7 @@ from foretrace.workload.configurations.table import (
     sized,
     unread_notes,
 )
+from foretrace.workload.plan.plan import DDP_BUCKET_BYTES
 
 _TITLE = "Accelerate's configuration"
 _FSDP, _MESH, _DEEPSPEED = (
@@ -40,7 +41,6 @@ _STRATEGIES = {
     "HYBRID_SHARD_ZERO2": "zero2",
 }
 _NUMBERED = dict(enumerate(_STRATEGIES, start=1))  # as older files state them
-_DDP_BUCKET = 25 * 2**20  # torch.nn.parallel.DistributedDataParallel, bucket_cap_mb
 _IDLE = re.compile(
     r"(compute_env|debug|downcast|enable_cpu|machine_rank|main_|num_machines|num_processes|rdzv|same_net"
     r"|tpu_|use_cpu|gpu_ids|dynamo_config|fp8_config|mpirun|ipex|aws|sagemaker|profile|region|ec2|iam"
@@ -70,7 +70,7 @@ def _read_sharding(given: Settings) -> Fields:
         return _read_fsdp(given)
     if kind == "DEEPSPEED" and given.has(f"{_DEEPSPEED}zero_stage"):
         return {"sharding": ZERO_LEVELS[zero_stage(given, f"{_DEEPSPEED}zero_stage")]}
-    return {} if kind == "DEEPSPEED" else {"sharding": "none", "bucket_bytes": _DDP_BUCKET}
+    return {} if kind == "DEEPSPEED" else {"sharding": "none", "bucket_bytes": DDP_BUCKET_BYTES}
 
 
 def _read_fsdp(given: Settings) -> Fields:

@@ -10,6 +10,10 @@ from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.recompute import Recompute, RecomputeModule
 from foretrace.workload.sharding.tables import TableSharding
 
+# Of gradients that DistributedDataParallel reduces at once (torch/nn/parallel/distributed.py,
+# bucket_cap_mb), where plain PyTorch is what runs.
+DDP_BUCKET_BYTES = 25 * 2**20
+
 
 class Axis(StrEnum):
     """One dimension of the grid of ranks; their sizes multiply to the number of ranks."""
