@@ -42,6 +42,15 @@ def test_no_attention_beats_the_data_sheet(
     assert found_ns >= shapes.num_bytes[0] / CHIP.memory_bytes_per_ns
 
 
+def test_few_long_heads_above_256_numbers_fill_the_chip_with_blocks_of_32_rows() -> None:
+    launch_ns = STARTS["launch_ns"]
+    short_ns = duration_ns(1, 1, 1, 256, 4096, 4096, 0) - launch_ns  # 32 blocks of 128 rows
+    broad_ns = duration_ns(1, 1, 1, 512, 4096, 4096, 0) - launch_ns  # 128 blocks of 32
+
+    assert broad_ns < short_ns  # twice the work, a quarter of it in each block
+    assert broad_ns > short_ns / 4
+
+
 def test_a_causal_mask_leaves_half_of_long_sequences() -> None:
     full_ns = duration_ns(*LONG)
     causal_ns = duration_ns(*LONG[:-1], 1)

@@ -39,6 +39,27 @@ def test_decode_rows_are_kept_apart_by_library_and_what_is_kept(tmp_path: Path) 
     assert [int(each.shapes.cutting[0]) for each in found] == [Cutting.FILLED, 0, 0]  # type: ignore[union-attr]
 
 
+def test_attention_by_triton_stands_apart_and_so_does_a_mean_of_it_and_another(
+    tmp_path: Path,
+) -> None:
+    one = {"batch": 2, "heads": 8, "kv_heads": 8, "head_dim": 256, "seq": 512, "causal": True}
+    told = {**one, "dtype": "bf16", "framework": "trtllm", "time_ns_alt": 5.0}
+    others = "triton", "triton;trtllm_mha", "fa3;triton;vllm_flash_attn"
+    own = {**one, "dtype": "bf16", "framework": "sglang", "kernel": "triton", "head_dim": 512}
+    rows = [{**told, "alt_kernel": each} for each in others]
+    write(tmp_path, "attention", *rows, {**own, "time_ns_alt": None, "alt_kernel": None})
+
+    found = [(each.kind, each.family, len(each.measured_ns)) for each in read_tables(tmp_path)]
+
+    assert found == [
+        ("operator", "attention", 3),
+        ("triton", "attention by triton", 1),
+        ("triton", "attention by triton", 1),
+        ("flash over releases", "attention by flash over releases", 1),
+        ("flash", "attention by flash", 1),
+    ]
+
+
 def test_encoders_of_pytorch_run_in_the_kernels_of_all_attention(tmp_path: Path) -> None:
     one = {"batch": 2, "heads": 8, "head_dim": 64, "seq": 77, "dtype": "bf16"}
     kinds = ("trtllm", 0.0), ("torch 2.11.0+cu130", 20.0)

@@ -49,6 +49,9 @@ ENCODER_CONSTANTS = (
 )
 
 _BLOCK_ROWS = 128
+# Blocks of heads above 256 numbers have fewer rows of queries, for want of registers: 32 of what
+# Triton compiles (sgl-project/sglang, triton_ops/extend_attention.py, block sizes by head size).
+_BROAD_HEAD, _BROAD_ROWS = 256, 32
 _LEAST_ROWS = 64
 _HEAD_STEP = 32
 _WIDE_HEAD = 128
@@ -107,6 +110,12 @@ class AttentionShapes:
         return flops
 
     @property
+    def block_rows(self) -> Int64s:
+        """Rows of queries of a block; int64[rows]."""
+        rows: Int64s = np.where(self.head_size > _BROAD_HEAD, _BROAD_ROWS, _BLOCK_ROWS)
+        return rows
+
+    @property
     def unseen(self) -> Float64s:
         """Share of all pairs that a causal mask hides; float64[rows]."""
         stairs = np.minimum(self.length, self.key_length).astype(np.float64)
@@ -141,7 +150,7 @@ def attention_ns(shapes: AttentionShapes, chip: Chip, values: Mapping[str, float
     whole_ns, mean_ns = _block_ns(shapes, score_ns, values)
     block_ns = values["block_cycles"] / chip.cycles_per_ns
     whole_ns, mean_ns = whole_ns + block_ns, mean_ns + block_ns
-    blocks = shapes.batch * shapes.heads * np.ceil(shapes.length / _BLOCK_ROWS)
+    blocks = shapes.batch * shapes.heads * np.ceil(shapes.length / shapes.block_rows)
     launch = np.arange(len(shapes)) if shapes.launch is None else shapes.launch
     all_blocks = np.bincount(launch, blocks)
     mean_ns = np.bincount(launch, blocks * mean_ns) / all_blocks
@@ -185,7 +194,7 @@ def _block_ns(
 ) -> tuple[Float64s, Float64s]:
     """Time of the longest and of the mean block of each row's queries, on one processor."""
     keys = np.ceil(shapes.key_length / _BLOCK_ROWS) * _BLOCK_ROWS
-    rows = np.minimum(_BLOCK_ROWS, np.ceil(shapes.length / _LEAST_ROWS) * _LEAST_ROWS)
+    rows = np.minimum(shapes.block_rows, np.ceil(shapes.length / _LEAST_ROWS) * _LEAST_ROWS)
     whole_ns = rows * keys * score_ns
-    seen = 1 - shapes.unseen + values["diagonal"] * _BLOCK_ROWS / keys / 2
+    seen = 1 - shapes.unseen + values["diagonal"] * shapes.block_rows / keys / 2
     return whole_ns, whole_ns * np.where(shapes.is_causal, seen, 1)

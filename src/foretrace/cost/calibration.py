@@ -136,6 +136,7 @@ def _left_out_by_shape(
         if not is_out.any():
             continue
         kept = [*others, _taken(target, ~is_out)]
+        kept = [one for one in kept if len(one.measured_ns)]
         out = _taken(target, is_out)
         values = _fitted(target.model, kept, near=near)
         predicted[is_out] = model_ns(out.model, out.shapes, out.seen, values=values)

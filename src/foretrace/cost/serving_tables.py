@@ -46,7 +46,7 @@ GROUPED = "grouped"
 # apart. Its encoders' kernels on a Hopper take three to four times as long in one release as in the
 # next. The median of two releases is then a mean that no kernel takes; of three, two of them new,
 # it is a new one's.
-_OVER_RELEASES, _OLDER = " over releases", " older"
+OVER_RELEASES, _OLDER = " over releases", " older"
 # The one release of SGLang that calls of 20,480 tokens are of: they take four to ten times as long
 # as calls of 16,384.
 _LONE = "0.5.6.post2"
@@ -248,7 +248,7 @@ def _speed_of_marlin(frame: pl.DataFrame) -> pl.Expr:
         .then(pl.lit(""))
         .when(share > 1 / 2)
         .then(pl.lit(_OLDER))
-        .otherwise(pl.lit(_OVER_RELEASES))
+        .otherwise(pl.lit(OVER_RELEASES))
     )
 
 
@@ -276,7 +276,7 @@ def _release(rows: pl.DataFrame, is_told: pl.Expr, *, one_of: int = 1) -> pl.Exp
         pl.when(~is_told | (named == newest) | is_middle)
         .then(pl.lit(""))
         .when(is_known)
-        .then(pl.lit(_OVER_RELEASES))
+        .then(pl.lit(OVER_RELEASES))
         .otherwise(pl.lit(_OLDER))
     )
 

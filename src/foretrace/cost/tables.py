@@ -29,6 +29,8 @@ from foretrace.cost.movement_tables import movement_tables
 from foretrace.cost.network import has_collectives
 from foretrace.cost.predicting import CALL, SCALED_GEMM
 from foretrace.cost.serving_tables import (
+    OVER_RELEASES,
+    TRITON,
     WIDE,
     decode_tables,
     encoder_tables,
@@ -49,6 +51,7 @@ _MOST_HEAD = 256
 _CALLED = ("cutlass", "deepgemm")
 _FOUR_BITS = "nvfp4"
 _PYTORCH = "torch"
+_OF_TWO = 2  # kernels that a time is the mean of, where one of them is Triton's
 
 
 class _Layout(NamedTuple):
@@ -182,7 +185,9 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
     import polars as pl  # on demand, as above
 
     kind = (
-        pl.when(pl.col("head_dim") > _MOST_HEAD)
+        pl.when(pl.col("kernel").str.starts_with(TRITON))
+        .then(pl.lit(TRITON))
+        .when(pl.col("head_dim") > _MOST_HEAD)
         .then(pl.lit(WIDE))
         .when(pl.col("framework") == "trtllm")
         .then(pl.lit(OPERATOR))
@@ -193,7 +198,7 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
         .otherwise(pl.lit(FLASH))
     )
     frame = frame.with_columns(kind=kind)
-    beside = frame.filter(pl.col("kind") == OPERATOR).with_columns(kind=pl.lit(FLASH))
+    beside = frame.filter(pl.col("kind") == OPERATOR).with_columns(kind=_beside(frame))
     parts = (
         ("attention", "attention", frame, "time_ns"),
         ("attention", "attention by flash", beside, "time_ns_alt"),
@@ -212,8 +217,26 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
         )
 
 
+def _beside(frame: pl.DataFrame) -> pl.Expr:
+    """The kind of other libraries' kernels: Triton's, or what one of two is the mean of."""
+    import polars as pl  # on demand, as above
+
+    named = pl.col("alt_kernel") if "alt_kernel" in frame.columns else pl.lit("")
+    names = named.fill_null("").str.split(";")
+    is_triton = names.list.contains(TRITON)
+    return (
+        pl.when(is_triton & (names.list.len() == 1))
+        .then(pl.lit(TRITON))
+        .when(is_triton & (names.list.len() == _OF_TWO))
+        .then(pl.lit(f"{FLASH}{OVER_RELEASES}"))
+        .otherwise(pl.lit(FLASH))
+    )
+
+
 def _attention_family(family: str, kind: str) -> str:
-    return f"{family} by {kind}" if kind == CUDNN else family
+    if kind in {CUDNN, TRITON}:
+        return f"{family.partition(' by ')[0]} by {kind}"
+    return f"{family}{kind.removeprefix(FLASH)}" if kind.endswith(OVER_RELEASES) else family
 
 
 def _attended(rows: pl.DataFrame, dtype: str, *, is_backward: bool) -> AttentionShapes:
