@@ -133,6 +133,25 @@ def test_vector_units_are_fed_alike_in_a_cycle() -> None:
     assert bytes_of_cycle("h100-sxm") == pytest.approx(bytes_of_cycle("a100-sxm-80gb"))
 
 
+def test_what_moves_beside_kernels_takes_as_many_cycles_of_like_processors() -> None:
+    def taken_ns(model: str, name: str, chip: str, kind: str = "library") -> float:
+        """Of a byte, times the processors' cycles."""
+        one = Fit(model, kind, "fp8", "", 900, {name: 2.0}, {}, {})
+        known = (constants("h200-sxm", "Hopper", one),)
+        described = load_chip(chip)
+        found = chosen_fit((model, kind, "fp8"), described, known)
+        assert found is not None
+        cycles = (described.num_processors or 0) * (described.cycles_per_ns or 0.0)
+        return found.fit.values[name] / described.memory_bytes_per_ns * cycles
+
+    for model, name in (("gemm", "quantise_rate"), ("attention", "beside"), ("decode", "beside")):
+        own = taken_ns(model, name, "h200-sxm")
+        assert taken_ns(model, name, "h100-sxm") == pytest.approx(own)
+        assert taken_ns(model, name, "b200-sxm") != pytest.approx(own)
+    of_blocks = taken_ns("gemm", "quantise_rate", "h200-sxm", "blockwise")
+    assert taken_ns("gemm", "quantise_rate", "b200-sxm", "blockwise") == pytest.approx(of_blocks)
+
+
 def test_a_card_with_few_bytes_to_load_streams_weights_at_its_memory_s_rate() -> None:
     values = {"memory_rate": 0.75, "launch_ns": 1.0}
     one = Fit("gemm", "library", "16bit", "", 9, values, {}, {})
@@ -204,7 +223,8 @@ def test_attention_of_cards_is_an_older_chip_s_and_fed_as_its_processors_are() -
         assert chosen(card, "decode", "flash", "bf16") == chosen(
             "h200-sxm", "decode", "flash", "bf16"
         )
-    assert chosen("gb200", *prompts) == chosen("b200-sxm", *prompts)
+    own = chosen("b200-sxm", *prompts)
+    assert chosen("gb200", *prompts) == own | {"beside": pytest.approx(own["beside"], rel=0.07)}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from foretrace.base import MachineError
 from foretrace.cost.attention import PROFILED
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, Spread, width_of
 from foretrace.cost.errors import REGIONS
+from foretrace.cost.gemm import BLOCKWISE
 from foretrace.cost.model import Source
 from foretrace.machine import Chip, load_chip
 
@@ -49,6 +50,13 @@ _OF_WEIGHTS = (_PRODUCTS, "experts")
 _FEW_BYTES, _STREAMED = 10.0, 0.92
 _MOST_OF_RATE = {"tile_rate": 1.0, "matrix_rate": 0.85}
 _OF_VECTORS = ("fp32", "fp64")  # formats that vector units multiply
+# What makes operands of 8 bits, and what rotates and casts beside attention, is bound by
+# processors, not by memory: an H200 with 1.43 times an H100's bandwidth and the same processors
+# moves as many bytes in a cycle of one (for operands 5.4 and 4.7 with one scale, 6.9 and 7.1 with
+# scales of blocks, which a B200 does at 6.3; beside FlashAttention 3 in 16 bits 11.9 and 11.1), of
+# the public tables of serving libraries. Other processors than these do so much only with scales
+# of blocks.
+_BY_CYCLE = ("quantise_rate", "beside")
 _BY_TRITON = "served"
 # Cards of Blackwell multiply as Ampere's and Ada's processors do: the instructions with which those
 # of its data centres fill theirs are not theirs (NVIDIA, CUTLASS 4, media/docs/cpp/
@@ -141,6 +149,9 @@ def _fed(source: Constants, fit: Fit, chip: Chip) -> Fit:
     other = None if source.chip == ELSEWHERE else _described(source.chip)
     if fit.model == _PRODUCTS and fit.width in _OF_VECTORS and other is not None:
         fit = _fed_by_cycle(fit, other, chip)
+    is_alike = chip.architecture == source.architecture or fit.kind.startswith(BLOCKWISE)
+    if is_alike and other is not None:
+        fit = _moved_by_cycle(fit, other, chip)
     if not _is_card(chip):
         return fit
     values = dict(fit.values)
@@ -175,6 +186,17 @@ def _fed_by_cycle(fit: Fit, other: Chip, chip: Chip) -> Fit:
         return fit
     rate = fit.values["operand_rate"] * (peak / cycles) / (own_peak / own_cycles)
     return replace(fit, values={**fit.values, "operand_rate": rate})
+
+
+def _moved_by_cycle(fit: Fit, other: Chip, chip: Chip) -> Fit:
+    """Bytes beside the kernels' own move as fast in a cycle, as far as memory lets them."""
+    cycles, own_cycles = _cycles(other), _cycles(chip)
+    if not (cycles and own_cycles):
+        return fit
+    share = (chip.memory_bytes_per_ns / own_cycles) / (other.memory_bytes_per_ns / cycles)
+    taken = {name: fit.values[name] for name in _BY_CYCLE if name in fit.values}
+    moved = {name: max(min(one, 1.0), one * share) for name, one in taken.items()}
+    return replace(fit, values={**fit.values, **moved})
 
 
 def _is_card(chip: Chip) -> bool:
