@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from itertools import dropwhile, groupby
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ MAX_POSITIONAL = 3
 MAX_LINES = 500
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+Assignment = ast.Assign | ast.AnnAssign
 
 
 @cache
@@ -209,6 +212,31 @@ def test_offered_functions_take_at_most_three_positional_arguments() -> None:
 
     assert len(counts) > 20
     assert {what: count for what, count in counts.items() if count > MAX_POSITIONAL} == {}
+
+
+def late_constants(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The first of each run of constants below a definition that are not made of any."""
+    below = list(dropwhile(lambda node: not isinstance(node, Definition), tree.body))
+    defined = {node.name for node in below if isinstance(node, Definition)}
+    for are_constants, run in groupby(below, lambda node: isinstance(node, Assignment)):
+        nodes = list(run)
+        inside = [each for node in nodes for each in ast.walk(node)]
+        read = {each.id for each in inside if isinstance(each, ast.Name)}
+        quoted = {each.value for each in inside if isinstance(each, ast.Constant)}
+        if are_constants and not (read | quoted) & defined:
+            yield nodes[0]
+        else:
+            defined |= {
+                each.id
+                for each in inside
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            }
+
+
+def test_constants_stand_above_all_definitions_unless_made_of_one() -> None:
+    late = [where(path, node) for path in FILES for node in late_constants(tree_of(path))]
+
+    assert late == []
 
 
 def test_files_stay_short() -> None:

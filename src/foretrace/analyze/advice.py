@@ -36,6 +36,17 @@ _LEAST_SHARE = 0.0005  # of the step; less reads as 0.0%
 _MAX_LABEL = 48
 _MAX_COMPARED = 16  # levers whose overlaps are looked at: one bit each, all combinations counted
 
+_CHART = Chart(
+    kind=ChartKind.BARS,
+    label="how much shorter the step becomes with each lever",
+    category="what",
+    series=(
+        Series("gain_share", "20 % faster, or made", "path"),
+        Series("free_share", "free", "path", is_faint=True),
+    ),
+    unit=Unit.SHARE,
+)
+
 
 @dataclass(frozen=True)
 class Help(Plain):
@@ -107,18 +118,6 @@ class WhatHelps(Answer):
 
 def _what(one: Help) -> str:
     return one.text.split(": step")[0]
-
-
-_CHART = Chart(
-    kind=ChartKind.BARS,
-    label="how much shorter the step becomes with each lever",
-    category="what",
-    series=(
-        Series("gain_share", "20 % faster, or made", "path"),
-        Series("free_share", "free", "path", is_faint=True),
-    ),
-    unit=Unit.SHARE,
-)
 
 
 def what_helps(sensitivity: Sensitivity, *, top: int = 10) -> WhatHelps:

@@ -36,6 +36,18 @@ from foretrace.operators import attention_shape, scores_shape
 
 _SHAPE = ("batch", "heads", "kv_heads", "query_length", "kv_length", "head_size")
 
+_CURVE = Chart(
+    kind=ChartKind.STEPS,
+    label="sequence length of each attention call in the order of calls",
+    category="call",
+    category_unit=Unit.IDENTIFIER,
+    series=(
+        Series("query_length", "query length", "compute"),
+        Series("kv_length", "key length", "path", is_faint=True),
+    ),
+    unit=Unit.COUNT,
+)
+
 
 @dataclass(frozen=True, repr=False)
 class AttentionProfile(Answer):
@@ -124,19 +136,6 @@ class AttentionProfile(Answer):
         """Everything, as plain values."""
         tables = rows_json(self.by_length(), self._calls())
         return {"step": self.step_name, "share": self.share, **tables}
-
-
-_CURVE = Chart(
-    kind=ChartKind.STEPS,
-    label="sequence length of each attention call in the order of calls",
-    category="call",
-    category_unit=Unit.IDENTIFIER,
-    series=(
-        Series("query_length", "query length", "compute"),
-        Series("kv_length", "key length", "path", is_faint=True),
-    ),
-    unit=Unit.COUNT,
-)
 
 
 @question(MEASURED, doing="reading the shapes of attention", place=Place(120, "Attention"))

@@ -36,15 +36,6 @@ from foretrace.base import Int64s, UInt8s
 from foretrace.graph import REPLAYED, EdgeKind, ExecutionGraph, Part, Phase, Timeline
 from foretrace.simulate import NO_EDGE, way_back
 
-
-class PieceKind(IntEnum):
-    """What a stretch of a critical path is."""
-
-    WORK = 0  # a node's own time
-    LAG = 1  # the lag of the edge to a node: launch latency, hand-over, wake-up
-    UNEXPLAINED = 2  # measured time before a node that no edge explains
-
-
 UNEXPLAINED = "unexplained"
 NO_BLOCK = "no block"
 NO_RANK = "no rank"  # between ranks, or on one that was not recorded
@@ -65,6 +56,14 @@ LAG_LABELS = {
     EdgeKind.GRAPH: "stream order",
     EdgeKind.STATED: "stated dependency",
 }
+
+
+class PieceKind(IntEnum):
+    """What a stretch of a critical path is."""
+
+    WORK = 0  # a node's own time
+    LAG = 1  # the lag of the edge to a node: launch latency, hand-over, wake-up
+    UNEXPLAINED = 2  # measured time before a node that no edge explains
 
 
 @dataclass(frozen=True)

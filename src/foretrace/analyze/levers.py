@@ -22,6 +22,23 @@ from foretrace.analyze.selection import Selection, selection_of
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, Timeline
 
+Labels: TypeAlias = tuple[tuple[SelectionKey, str], ...]  # what nodes have there, exactly
+
+_TEXTS = {
+    SelectionKey.CLASS: "named",
+    SelectionKey.FAMILY: "named",
+    SelectionKey.COLLECTIVE: "named",
+    SelectionKey.KERNEL: "kernels",
+    SelectionKey.GROUP: "groups",
+    SelectionKey.EDGE: "edges",
+}
+_PLACES = {
+    SelectionKey.PART: "parts",
+    SelectionKey.PHASE: "phases",
+    SelectionKey.LAYER: "layers",
+    SelectionKey.RANK: "ranks",
+}
+
 
 class LeverKind(StrEnum):
     """What levers of one kind have in common; the order in which they are shown."""
@@ -42,9 +59,6 @@ class LeverKind(StrEnum):
     LATENCY = "latency"
     SYNCHRONISATION = "synchronisation"
     STRAGGLERS = "stragglers"
-
-
-Labels: TypeAlias = tuple[tuple[SelectionKey, str], ...]  # what nodes have there, exactly
 
 
 @dataclass(frozen=True)
@@ -125,22 +139,6 @@ def selection_with(select: Labels) -> Selection:
     if stated.keys() <= set(_PLACES.values()):  # a place alone is all that is done there
         stated["works"] = (WorkKind.COMPUTE, WorkKind.COMMUNICATION, WorkKind.HOST)
     return Selection(**stated)  # type: ignore[arg-type]  # by the fields' names
-
-
-_TEXTS = {
-    SelectionKey.CLASS: "named",
-    SelectionKey.FAMILY: "named",
-    SelectionKey.COLLECTIVE: "named",
-    SelectionKey.KERNEL: "kernels",
-    SelectionKey.GROUP: "groups",
-    SelectionKey.EDGE: "edges",
-}
-_PLACES = {
-    SelectionKey.PART: "parts",
-    SelectionKey.PHASE: "phases",
-    SelectionKey.LAYER: "layers",
-    SelectionKey.RANK: "ranks",
-}
 
 
 def levers_of(graph: ExecutionGraph, ways: Ways, *, top: int) -> LeverTable:

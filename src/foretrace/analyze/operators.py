@@ -54,6 +54,10 @@ NUM_UNRECOGNISED = 20  # names that are listed
 
 By = Literal["class", "family", "operator"]
 
+_BY: tuple[By, ...] = ("class", "family", "operator")
+_MANY_UNRECOGNISED = 0.05  # of device time, from which the names are shown
+_MAX_NAME = 60
+
 
 @dataclass(frozen=True)
 class OperatorRow(Plain):
@@ -225,11 +229,6 @@ class OperatorTable(Answer):
             title="operators with their shapes",
             max_rows=12,
         )
-
-
-_BY: tuple[By, ...] = ("class", "family", "operator")
-_MANY_UNRECOGNISED = 0.05  # of device time, from which the names are shown
-_MAX_NAME = 60
 
 
 def _time_on(at: int) -> Callable[[OperatorRow], int]:

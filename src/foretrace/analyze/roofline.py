@@ -30,6 +30,9 @@ from foretrace.answer import (
 from foretrace.machine import Chip, chip_named
 from foretrace.operators import HOST_COPY
 
+# Roofs are drawn a little beyond the points, so that a point at the border can be judged.
+_BEYOND = 2.0
+
 
 @dataclass(frozen=True)
 class RooflinePoint(Plain):
@@ -184,10 +187,6 @@ class Roofline(Answer):
             line = ((low, low * bandwidth), (ridge, peak), (max(high, ridge * _BEYOND), peak))
             roofs.append(Level(dtype, line))
         return tuple(roofs)
-
-
-# Roofs are drawn a little beyond the points, so that a point at the border can be judged.
-_BEYOND = 2.0
 
 
 def chip_of(device_names: Iterable[str]) -> Chip | None:

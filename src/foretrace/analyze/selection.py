@@ -47,6 +47,27 @@ _MAX_LENGTH = 60  # of a kernel's name in an error
 
 Member = TypeVar("Member", bound=IntEnum)
 
+_PLACES = (
+    SelectionKey.PART,
+    SelectionKey.PHASE,
+    SelectionKey.LAYER,
+    SelectionKey.MICROBATCH,
+    SelectionKey.RANK,
+)
+_OF_NODES: Mapping[str, tuple[SelectionKey, ...]] = {
+    "named": (SelectionKey.CLASS, SelectionKey.FAMILY),
+    "of_class": (SelectionKey.CLASS,),
+    "kernels": (SelectionKey.KERNEL,),
+    "calls": (SelectionKey.CALL,),
+    "operators": (SelectionKey.OPERATOR,),
+    "groups": (SelectionKey.GROUP,),
+    "parts": (SelectionKey.PART,),
+    "phases": (SelectionKey.PHASE,),
+    "layers": (SelectionKey.LAYER,),
+    "microbatches": (SelectionKey.MICROBATCH,),
+    "ranks": (SelectionKey.RANK,),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
@@ -335,28 +356,6 @@ def nearest(wanted: str, have: Iterable[str]) -> str:
     named = list(dict.fromkeys([*near, *known]))[:_MAX_NAMED]
     rest = f" and {len(known) - len(named)} more" if len(known) > len(named) else ""
     return f"there are {', '.join(repr(cut_short(one, _MAX_LENGTH)) for one in named)}{rest}"
-
-
-_PLACES = (
-    SelectionKey.PART,
-    SelectionKey.PHASE,
-    SelectionKey.LAYER,
-    SelectionKey.MICROBATCH,
-    SelectionKey.RANK,
-)
-_OF_NODES: Mapping[str, tuple[SelectionKey, ...]] = {
-    "named": (SelectionKey.CLASS, SelectionKey.FAMILY),
-    "of_class": (SelectionKey.CLASS,),
-    "kernels": (SelectionKey.KERNEL,),
-    "calls": (SelectionKey.CALL,),
-    "operators": (SelectionKey.OPERATOR,),
-    "groups": (SelectionKey.GROUP,),
-    "parts": (SelectionKey.PART,),
-    "phases": (SelectionKey.PHASE,),
-    "layers": (SelectionKey.LAYER,),
-    "microbatches": (SelectionKey.MICROBATCH,),
-    "ranks": (SelectionKey.RANK,),
-}
 
 
 def _among(graph: ExecutionGraph, selection: Selection) -> Bools:

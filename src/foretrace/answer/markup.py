@@ -14,6 +14,9 @@ from foretrace.base import visible
 MAX_HTML_ROWS = 20
 _CODE = re.compile(r"`([^`]+)`")
 
+MAX_ROWS = 16
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
+
 
 def html_of(headline: str, parts: Iterable[Told], *, note: str = "") -> str:
     """The headline, then every part; charts and bars are left to pages."""
@@ -90,10 +93,6 @@ def _html_text(text: str) -> str:
 def with_code(escaped: str) -> str:
     """Escaped text with what stands between backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escaped)
-
-
-MAX_ROWS = 16
-_MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def markdown_of(

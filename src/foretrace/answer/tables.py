@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 40  # of a table, or bars of a chart, in a page
 
+_KIND_OF_UNIT = {
+    **dict.fromkeys((Unit.TEXT, Unit.NAME, Unit.WORD), str),
+    **dict.fromkeys((Unit.IDENTIFIER, Unit.RANK, Unit.COUNT, Unit.NS, Unit.MS, Unit.BYTES), int),
+    Unit.FLAG: bool,
+}
+
 
 class Shown(StrEnum):
     """Where a column or a table is shown."""
@@ -249,10 +255,3 @@ def _kind(column: Column, values: Sequence[Cell]) -> type:
     if kinds <= {int, float}:
         return float if float in kinds else int
     return str
-
-
-_KIND_OF_UNIT = {
-    **dict.fromkeys((Unit.TEXT, Unit.NAME, Unit.WORD), str),
-    **dict.fromkeys((Unit.IDENTIFIER, Unit.RANK, Unit.COUNT, Unit.NS, Unit.MS, Unit.BYTES), int),
-    Unit.FLAG: bool,
-}

@@ -31,6 +31,20 @@ _OF_LAMBDA = re.compile(
 )
 _END, _END_OF_TEMPLATE = 2 / 3, 1 / 3  # of the room: generated names differ at their end
 
+# From these on a value has three or two digits before its point and needs fewer after it.
+_THREE_DIGITS, _TWO_DIGITS = 100, 10
+_FOUR_DIGITS = 1_000
+_SMALL = 0.01  # percent; below it a fourth decimal says more than a zero
+_NEXT_BINARY_UNIT = 1024
+
+# Below these a value is shown in the next smaller unit.
+_UNITS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
+_LONG_UNITS = ((NS_PER_DAY, "d"), (NS_PER_HOUR, "h"), (NS_PER_MINUTE, "min"))
+
+Cell: TypeAlias = str | int | float | bool | None
+
+MAX_NAME = 90  # of a kernel or an operator, on a page
+
 
 def short_name(name: str, width: int) -> str:
     """A name without what says little, its middle left out if it is longer than `width`.
@@ -50,17 +64,6 @@ def short_name(name: str, width: int) -> str:
     if own:
         tail = room - min(own, room - int(room * _END_OF_TEMPLATE))
     return f"{name[: room - tail]}...{name[-tail:]}" if tail else f"{name[:room]}..."
-
-
-# From these on a value has three or two digits before its point and needs fewer after it.
-_THREE_DIGITS, _TWO_DIGITS = 100, 10
-_FOUR_DIGITS = 1_000
-_SMALL = 0.01  # percent; below it a fourth decimal says more than a zero
-_NEXT_BINARY_UNIT = 1024
-
-# Below these a value is shown in the next smaller unit.
-_UNITS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
-_LONG_UNITS = ((NS_PER_DAY, "d"), (NS_PER_HOUR, "h"), (NS_PER_MINUTE, "min"))
 
 
 def milliseconds_text(duration_ns: float) -> str:
@@ -165,11 +168,6 @@ def count_text(count: int, noun: str) -> str:
 def component_text(component: str) -> str:
     """A component's name as words: `exposed_compute` is `exposed compute`."""
     return component.replace("_", " ")
-
-
-Cell: TypeAlias = str | int | float | bool | None
-
-MAX_NAME = 90  # of a kernel or an operator, on a page
 
 
 class Unit(StrEnum):

@@ -48,6 +48,8 @@ from foretrace.workload import (
     write_torchrec_plan,
 )
 
+_Member = TypeVar("_Member", TableScheme, MemoryTier)
+
 
 def search(
     subject: Model | Named | Job | Edited,
@@ -264,9 +266,6 @@ def write_tables(path: str | Path, found: TableSearch) -> None:
         WorkloadError: if the file cannot be written.
     """
     write_torchrec_plan(Path(path), found.placed)
-
-
-_Member = TypeVar("_Member", TableScheme, MemoryTier)
 
 
 def _members(given: Sequence[_Member | str], kind: type[_Member], name: str) -> tuple[_Member, ...]:

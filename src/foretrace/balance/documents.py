@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 _LAW = "lognormal:"
 MOST_TOKENS = 2**40
 
+# Megatron-LM, megatron/core/datasets/indexed_dataset.py: magic, version (uint64), code of the
+# tokens' format (uint8), sequences and documents (uint64), then the length of every sequence
+# (int32), its place in the file (int64), and the first sequence of every document (int64).
+_MAGIC = b"MMIDIDX\x00\x00"
+_VERSION = 1
+_HEAD_BYTES = len(_MAGIC) + 8 + 1 + 8 + 8
+_PER_SEQUENCE = 4 + 8
+# Columns that hold how long a document is, or the document.
+_LENGTHS = ("length", "lengths", "num_tokens", "token_count", "n_tokens", "tokens")
+_TOKENS = ("input_ids", "tokens", "token_ids")
+
 
 @dataclass(frozen=True)
 class LogNormal:
@@ -142,18 +153,6 @@ def law_named(text: str) -> Documents | None:
             "longer documents end, as in lognormal:8.3,1.6,131072"
         ) from err
     return Documents(text, law=law)
-
-
-# Megatron-LM, megatron/core/datasets/indexed_dataset.py: magic, version (uint64), code of the
-# tokens' format (uint8), sequences and documents (uint64), then the length of every sequence
-# (int32), its place in the file (int64), and the first sequence of every document (int64).
-_MAGIC = b"MMIDIDX\x00\x00"
-_VERSION = 1
-_HEAD_BYTES = len(_MAGIC) + 8 + 1 + 8 + 8
-_PER_SEQUENCE = 4 + 8
-# Columns that hold how long a document is, or the document.
-_LENGTHS = ("length", "lengths", "num_tokens", "token_count", "n_tokens", "tokens")
-_TOKENS = ("input_ids", "tokens", "token_ids")
 
 
 def documents_of(text: str) -> Documents:

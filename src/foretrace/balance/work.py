@@ -29,6 +29,8 @@ _SHORTEST = 16  # tokens; what is shorter takes as long: less than one block of 
 _NO_TIME_NS = 1e-12  # of attention that takes none, whose logarithm is taken
 _PER_DOUBLING = 2  # lengths at which attention is costed
 
+_TILE = 128  # query rows that a kernel takes at a time, filled up
+
 
 @dataclass(frozen=True, eq=False)
 class DocumentWork:
@@ -185,9 +187,6 @@ def _costed(operators: list[Operator], costs: CostModel) -> tuple[float, float]:
     ).duration_ns
     is_attention = np.array([operator_class("", name) is OperatorClass.ATTENTION for name in names])
     return float(duration_ns[is_attention].sum()), float(duration_ns[~is_attention].sum())
-
-
-_TILE = 128  # query rows that a kernel takes at a time, filled up
 
 
 class ContextShards(StrEnum):

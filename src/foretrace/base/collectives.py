@@ -11,6 +11,11 @@ import numpy as np
 
 from foretrace.base.arrays import Float64s, Int64s
 
+# NCCL's own number on one host of A100s or H100s behind NVSwitch, as its log says; what is measured
+# without stating another is taken to be measured with it. Source: NVIDIA/nccl-tests, issue 100
+# (A100); NVIDIA/nccl, issue 1367 (H100).
+USUAL_CHANNELS = 24
+
 
 class CollectiveKind(StrEnum):
     """What a communication does; the value is what graphs and answers call it."""
@@ -173,12 +178,6 @@ def collective_kind_of(name: str) -> CollectiveKind:
     stem = _MARKS.sub("", _ARGUMENTS.sub("", name)).lower()
     found = (kind for part, kind in _PARTS_OF_NAMES.items() if part in stem)
     return next(found, CollectiveKind.UNKNOWN)
-
-
-# NCCL's own number on one host of A100s or H100s behind NVSwitch, as its log says; what is measured
-# without stating another is taken to be measured with it. Source: NVIDIA/nccl-tests, issue 100
-# (A100); NVIDIA/nccl, issue 1367 (H100).
-USUAL_CHANNELS = 24
 
 
 def in_channels(name: str, channels: int) -> str:

@@ -33,6 +33,13 @@ Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
 Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
+_WORDS: Mapping[object, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+}
+
 
 @dataclass(frozen=True)
 class DescriptionKey:
@@ -202,14 +209,6 @@ def words_of(kind: Any) -> str:
     if get_origin(kind) in (tuple, list):
         return f"a list, each {words_of(get_args(kind)[0])},"
     return _WORDS[kind]
-
-
-_WORDS: Mapping[object, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-}
 
 
 def _limits(limits: msgspec.Meta) -> str:

@@ -74,6 +74,17 @@ upsample_nearest3d upsample_trilinear3d vander var var_mean view_as vsplit vstac
 """
 COMPOSITE = frozenset(_COMPOSITE_NAMES.split())
 
+_BUILT_IN = ("aten", "prims", "quantized")
+_ROOTS = ("[pytorch|profiler|", STEP_MARK)
+# A backend's mark ends on another thread: what follows seems to lie inside of it.
+_BACKENDS = ("gloo:", "nccl:")
+_ENGINE = "autograd::engine::evaluate_function: "
+# How PyTorch wraps a number that is given for a tensor, and what stands for it here.
+_WRAPPED = {"float64": "1.0", "int64": "1", "bool": "True"}
+# These open files, by a name that the trace would choose.
+_FILE_OPERATORS = ("from_file", "load", "save")
+_HARMLESS = ("Generator",)  # left out, an operator takes the device's own
+
 
 def replayed(tree: Tree, found: Identities, topmost: Sequence[int]) -> tuple[int, ...]:
     """The operators to replay, as they began.
@@ -120,18 +131,6 @@ def _operators_inside(tree: Tree, node: int) -> list[int]:
         else:
             stack.extend(tree.children(one))
     return found
-
-
-_BUILT_IN = ("aten", "prims", "quantized")
-_ROOTS = ("[pytorch|profiler|", STEP_MARK)
-# A backend's mark ends on another thread: what follows seems to lie inside of it.
-_BACKENDS = ("gloo:", "nccl:")
-_ENGINE = "autograd::engine::evaluate_function: "
-# How PyTorch wraps a number that is given for a tensor, and what stands for it here.
-_WRAPPED = {"float64": "1.0", "int64": "1", "bool": "True"}
-# These open files, by a name that the trace would choose.
-_FILE_OPERATORS = ("from_file", "load", "save")
-_HARMLESS = ("Generator",)  # left out, an operator takes the device's own
 
 
 def program_of(

@@ -10,6 +10,8 @@ from foretrace.bench.collectives import DescribedGroup, ProgramCollective
 from foretrace.bench.contents import IntegerContents
 from foretrace.bench.schema import Schema, TensorRecord
 
+USUAL_STREAM = -1  # what most operators run on
+
 
 class Mode(Enum):
     """Kinds of operators to replay."""
@@ -17,9 +19,6 @@ class Mode(Enum):
     FULL = "full"
     COMPUTE = "compute"  # no collectives
     COMMUNICATION = "communication"  # nothing else
-
-
-USUAL_STREAM = -1  # what most operators run on
 
 
 @dataclass(frozen=True)

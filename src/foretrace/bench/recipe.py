@@ -23,6 +23,24 @@ from foretrace.trace import read_execution_nodes
 
 _RECIPE = "SOURCE = "
 
+# What the file runs: the program of its rank; ranks beyond the last take turns from the first.
+_MAIN = '''"""Runs the benchmark of this rank."""
+
+import os
+import runpy
+import sys
+
+COUNT = {count}
+
+rank = int(os.environ.get("RANK", "0"))
+for option, value in zip(sys.argv, sys.argv[1:]):
+    if option == "--rank":
+        rank = int(value)
+runpy.run_module(f"rank{{rank % COUNT}}", run_name="__main__", alter_sys=True)
+'''
+_BEGIN = b"#!/usr/bin/env python3\n"
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date a zip file can hold: equal inputs, equal files
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -160,25 +178,6 @@ def recipe_in(path: Path) -> Recipe:
         subgraph=said["subgraph"],
         is_flat=said["is_flat"],
     )
-
-
-# What the file runs: the program of its rank; ranks beyond the last take turns from the first.
-_MAIN = '''"""Runs the benchmark of this rank."""
-
-import os
-import runpy
-import sys
-
-COUNT = {count}
-
-rank = int(os.environ.get("RANK", "0"))
-for option, value in zip(sys.argv, sys.argv[1:]):
-    if option == "--rank":
-        rank = int(value)
-runpy.run_module(f"rank{{rank % COUNT}}", run_name="__main__", alter_sys=True)
-'''
-_BEGIN = b"#!/usr/bin/env python3\n"
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date a zip file can hold: equal inputs, equal files
 
 
 def package(programs: Sequence[Path], out: Path) -> None:

@@ -27,6 +27,19 @@ _DUNDER = frozenset(
 )
 _OPENING, _CLOSING = "([{<", ")]}>"
 
+_TENSOR, _LIST, _TUPLE = "Tensor(", "GenericList[", "Tuple["
+_UNDEFINED = "nullptr"  # "Tensor(nullptr (uninitialized))"
+_NUM_IDENTITY = 6  # numbers that identify a tensor
+# Kinds of devices that PyTorch has (c10/core/DeviceType.h); a tensor of none has no name there.
+_NAMES_OF_DEVICES = """
+cpu cuda hip xpu mps mtia xla hpu npu ipu ve fpga maia meta lazy vulkan metal opencl opengl
+mkldnn ideep privateuseone
+"""
+_DEVICES = frozenset(("", *_NAMES_OF_DEVICES.split()))
+
+# A tensor, nothing, a number, a text, a flag, something opaque, or a list of these.
+Recorded: TypeAlias = "TensorRecord | Opaque | list[Recorded] | float | str | bool | None"
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -133,17 +146,6 @@ def top_level_parts(text: str) -> tuple[str, ...]:
     return (*parts, text[start:].strip()) if text.strip() else ()
 
 
-_TENSOR, _LIST, _TUPLE = "Tensor(", "GenericList[", "Tuple["
-_UNDEFINED = "nullptr"  # "Tensor(nullptr (uninitialized))"
-_NUM_IDENTITY = 6  # numbers that identify a tensor
-# Kinds of devices that PyTorch has (c10/core/DeviceType.h); a tensor of none has no name there.
-_NAMES_OF_DEVICES = """
-cpu cuda hip xpu mps mtia xla hpu npu ipu ve fpga maia meta lazy vulkan metal opencl opengl
-mkldnn ideep privateuseone
-"""
-_DEVICES = frozenset(("", *_NAMES_OF_DEVICES.split()))
-
-
 @dataclass(frozen=True)
 class TensorRecord:
     """A tensor as one operator saw it."""
@@ -174,10 +176,6 @@ class Opaque:
     """A value that a trace names but does not hold: a generator, a storage, an object."""
 
     type: str
-
-
-# A tensor, nothing, a number, a text, a flag, something opaque, or a list of these.
-Recorded: TypeAlias = "TensorRecord | Opaque | list[Recorded] | float | str | bool | None"
 
 
 def recorded(argument: ExecutionArgument) -> Recorded:

@@ -23,6 +23,71 @@ _MOST_BARE = 6  # names in a row without brackets
 _INDENT = 4
 _KEPT = "\x00"  # stands for a space where a line must not be broken
 
+# What stands in for an operator of this name, as text of a function of that name.
+PORTABLE = {
+    "aten::cudnn_batch_norm_backward": '''
+def cudnn_batch_norm_backward(x, grad, weight, mean, var, save_mean, save_var, eps, reserve):
+    """Of cuDNN on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda:
+        return aten.cudnn_batch_norm_backward.default(
+            x, grad, weight, mean, var, save_mean, save_var, eps, reserve
+        )
+    return aten.native_batch_norm_backward.default(
+        grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]
+    )
+''',
+    "aten::miopen_batch_norm_backward": '''
+def miopen_batch_norm_backward(x, grad, weight, mean, var, save_mean, save_var, eps):
+    """Of MIOpen on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda and torch.version.hip:
+        return aten.miopen_batch_norm_backward.default(
+            x, grad, weight, mean, var, save_mean, save_var, eps
+        )
+    return aten.native_batch_norm_backward.default(
+        grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]
+    )
+''',
+    "aten::cudnn_batch_norm": '''
+def cudnn_batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    """Of cuDNN on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda:
+        return aten.cudnn_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    made = aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    return *made, x.new_empty(0, dtype=torch.uint8)
+''',
+    "aten::miopen_batch_norm": '''
+def miopen_batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    """Of MIOpen on its GPUs, of PyTorch elsewhere."""
+    if x.is_cuda and torch.version.hip:
+        return aten.miopen_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    return aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+''',
+}
+
+_DTYPES = {code: each.torch for code, each in FORMAT_BY_CODE.items()}
+_LAYOUTS = {0: "strided", 1: "sparse_coo"}  # c10/core/Layout.h
+# c10/core/MemoryFormat.h
+_FORMATS = {
+    0: "contiguous_format",
+    1: "preserve_format",
+    2: "channels_last",
+    3: "channels_last_3d",
+}
+_ENUMERATIONS = {"ScalarType": _DTYPES, "Layout": _LAYOUTS, "MemoryFormat": _FORMATS}
+_UNKNOWN = object()
+
+Naming = Callable[[int], str]
+
+_MOST_SHOWN = 3  # results whose shapes stand in a line's comment
+_LEAST_DURATION_NS = 1000
+
+_NAMES_OF_SIZED_BY_VALUES = """
+nonzero nonzero_numpy masked_select _unique _unique2 unique_dim unique_consecutive
+unique_dim_consecutive bincount repeat_interleave
+"""
+_SIZED_BY_VALUES = frozenset(_NAMES_OF_SIZED_BY_VALUES.split())
+_MASKED = ("index", "_unsafe_index")  # by masks as well as by indices
+
 
 def target_list(names: Sequence[str]) -> str:
     """Names to assign to or to return."""
@@ -93,63 +158,6 @@ def _letters(code: str) -> Iterator[tuple[int, str, bool]]:
             quote = "" if letter == quote else quote
         elif letter in "\"'":
             quote = letter
-
-
-# What stands in for an operator of this name, as text of a function of that name.
-PORTABLE = {
-    "aten::cudnn_batch_norm_backward": '''
-def cudnn_batch_norm_backward(x, grad, weight, mean, var, save_mean, save_var, eps, reserve):
-    """Of cuDNN on its GPUs, of PyTorch elsewhere."""
-    if x.is_cuda:
-        return aten.cudnn_batch_norm_backward.default(
-            x, grad, weight, mean, var, save_mean, save_var, eps, reserve
-        )
-    return aten.native_batch_norm_backward.default(
-        grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]
-    )
-''',
-    "aten::miopen_batch_norm_backward": '''
-def miopen_batch_norm_backward(x, grad, weight, mean, var, save_mean, save_var, eps):
-    """Of MIOpen on its GPUs, of PyTorch elsewhere."""
-    if x.is_cuda and torch.version.hip:
-        return aten.miopen_batch_norm_backward.default(
-            x, grad, weight, mean, var, save_mean, save_var, eps
-        )
-    return aten.native_batch_norm_backward.default(
-        grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]
-    )
-''',
-    "aten::cudnn_batch_norm": '''
-def cudnn_batch_norm(x, weight, bias, mean, var, training, momentum, eps):
-    """Of cuDNN on its GPUs, of PyTorch elsewhere."""
-    if x.is_cuda:
-        return aten.cudnn_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
-    made = aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
-    return *made, x.new_empty(0, dtype=torch.uint8)
-''',
-    "aten::miopen_batch_norm": '''
-def miopen_batch_norm(x, weight, bias, mean, var, training, momentum, eps):
-    """Of MIOpen on its GPUs, of PyTorch elsewhere."""
-    if x.is_cuda and torch.version.hip:
-        return aten.miopen_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
-    return aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
-''',
-}
-
-
-_DTYPES = {code: each.torch for code, each in FORMAT_BY_CODE.items()}
-_LAYOUTS = {0: "strided", 1: "sparse_coo"}  # c10/core/Layout.h
-# c10/core/MemoryFormat.h
-_FORMATS = {
-    0: "contiguous_format",
-    1: "preserve_format",
-    2: "channels_last",
-    3: "channels_last_3d",
-}
-_ENUMERATIONS = {"ScalarType": _DTYPES, "Layout": _LAYOUTS, "MemoryFormat": _FORMATS}
-_UNKNOWN = object()
-
-Naming = Callable[[int], str]
 
 
 def callee(schema: Schema) -> str:
@@ -241,17 +249,6 @@ def _is_default(parameter: Parameter, value: object) -> bool:
     if isinstance(value, list) and isinstance(default, int) and value:
         return all(one == default for one in value)
     return type(value) is type(default) and value == default
-
-
-_MOST_SHOWN = 3  # results whose shapes stand in a line's comment
-_LEAST_DURATION_NS = 1000
-
-_NAMES_OF_SIZED_BY_VALUES = """
-nonzero nonzero_numpy masked_select _unique _unique2 unique_dim unique_consecutive
-unique_dim_consecutive bincount repeat_interleave
-"""
-_SIZED_BY_VALUES = frozenset(_NAMES_OF_SIZED_BY_VALUES.split())
-_MASKED = ("index", "_unsafe_index")  # by masks as well as by indices
 
 
 def with_streams(lines: list[str], call: BenchCall) -> list[str]:

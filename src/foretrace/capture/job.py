@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from foretrace.base import MissingExtraError
 from foretrace.trace import ProcessGroup
 
+WORLD_VARIABLE = "FORETRACE_WORLD"  # in the environment of processes that stand for a rank
+
 
 @dataclass(frozen=True)
 class JobFacts:
@@ -23,9 +25,6 @@ class JobFacts:
     device_name: str
     torch_version: str
     host_name: str
-
-
-WORLD_VARIABLE = "FORETRACE_WORLD"  # in the environment of processes that stand for a rank
 
 
 def stands_for_a_rank() -> bool:

@@ -33,6 +33,11 @@ from foretrace.trace import StepTimes, step_times_path, write_step_times
 if TYPE_CHECKING:
     from torch.cuda import Event
 
+# The first step after the files are written waits for ranks that still write theirs.
+_NUM_STEPS_AFTER_WRITING = 1
+
+ExecutionTraceWindow: TypeAlias = Literal["after", "together"]
+
 
 class StepClock:
     """Times steps on the host and, where there is a device, between events on its stream.
@@ -91,12 +96,6 @@ class StepClock:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         self._boundaries[step] = event
-
-
-# The first step after the files are written waits for ranks that still write theirs.
-_NUM_STEPS_AFTER_WRITING = 1
-
-ExecutionTraceWindow: TypeAlias = Literal["after", "together"]
 
 
 def record(

@@ -40,6 +40,8 @@ Confidence: TypeAlias = Annotated[
 ]
 VIEWS = "component, class, family, kernel, operator, phase, block, collective, path or host"
 
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(%|s|ms|us|ns)")
+
 
 def compare(
     before: Annotated[
@@ -132,9 +134,6 @@ def _titles(jobs: list[Job], paths: list[str]) -> tuple[str, str]:
     if len(jobs) > 1 and names[0] == names[1]:
         names = paths
     return names[0], names[-1]
-
-
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(%|s|ms|us|ns)")
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ _SCALES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 Plot = Annotated[Path | None, option("OUT.svg", "Draw effective time.", dir_okay=False)]
 
+_MOST_DAYS = 1e9  # what simulates campaigns refuses fewer; more would not be whole numbers of ns
+
 
 @app.command()
 @told.with_campaign()
@@ -262,9 +264,6 @@ class _Together(Answer):
             "replica_sizes": None if self.sizes is None else self.sizes.as_json(),
             "scale": None if self.sweep is None else self.sweep.as_json(),
         }
-
-
-_MOST_DAYS = 1e9  # what simulates campaigns refuses fewer; more would not be whole numbers of ns
 
 
 def _days_ns(days: float) -> int:

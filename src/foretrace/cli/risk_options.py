@@ -49,6 +49,11 @@ StepTime: TypeAlias = Annotated[
     str | None, option("TIME", "A training step without checks. Default: 5s.")
 ]
 
+FLEET = ("spares", "repair")
+LEMONS = ("lemons", "lemon_factor", "exclude_after", "preempt_every", "preempt_away")
+REPLICAS = ("replicas", "stall", "away")
+CORRUPTION = ("upsets", "vulnerability", "check", "step_time", "on_find")
+
 
 class OnFind(StrEnum):
     """What follows where a check finds a result wrong."""
@@ -152,12 +157,6 @@ class Told:
             help="What a find costs: its step again, or a restart of the job. Default: recompute."
         ),
     ] = None
-
-
-FLEET = ("spares", "repair")
-LEMONS = ("lemons", "lemon_factor", "exclude_after", "preempt_every", "preempt_away")
-REPLICAS = ("replicas", "stall", "away")
-CORRUPTION = ("upsets", "vulnerability", "check", "step_time", "on_find")
 
 
 def with_campaign(*beside: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -20,6 +20,8 @@ from foretrace.report import MOST_NAMED, table_plot, write_answer_page
 from foretrace.search import VARIED
 from foretrace.serve import ServiceTarget
 
+_MS_OF = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
+
 
 def serve(
     *,
@@ -324,9 +326,6 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-_MS_OF = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 
 
 def target_of(text: str) -> ServiceTarget:

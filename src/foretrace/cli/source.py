@@ -23,6 +23,8 @@ from foretrace.graph import Timeline
 
 STANDARD_INPUT = "-"
 
+_PART = re.compile(r"(\d+)(?:-(\d+))?")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
@@ -85,9 +87,6 @@ def timeline_of(job: Job, doing: ProgressLine, *, is_replayed: bool) -> Timeline
         return job.measured
     doing.now("replaying")
     return api.simulate(job)
-
-
-_PART = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def parsed_ranks(text: str | None) -> tuple[int, ...] | None:

@@ -41,6 +41,37 @@ from foretrace.validate import (
 app = options.group("Hold predictions against measurements.")
 _FEW_RUNS = 50  # that one process predicts before others have started
 
+_FOLDER = "experiments"  # of a checkout; no wheel has it
+Table: TypeAlias = Annotated[
+    Path,
+    option(
+        "FILE.csv",
+        "Runs that others measured, one a row: docs/accuracy.md lists the columns.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+Tables: TypeAlias = Annotated[
+    list[Path],
+    option(
+        "FILE.csv",
+        "Runs that others measured, one a row: docs/accuracy.md lists the columns. May be "
+        "given again.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+Description: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "FILE.toml",
+        "What the columns mean: docs/accuracy.md. Default: FILE.toml beside the table, else "
+        "runs.toml of the repository's experiments/.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+
 
 @app.command()
 def cost(
@@ -120,38 +151,6 @@ def runs(
         is_html = plot.suffix.lower() in {".html", ".htm"}
         write_whole(plot, standalone_html(drawn) if is_html else drawn)
         typer.echo(f"wrote {plot}", err=True)
-
-
-_FOLDER = "experiments"  # of a checkout; no wheel has it
-Table: TypeAlias = Annotated[
-    Path,
-    option(
-        "FILE.csv",
-        "Runs that others measured, one a row: docs/accuracy.md lists the columns.",
-        exists=True,
-        dir_okay=False,
-    ),
-]
-Tables: TypeAlias = Annotated[
-    list[Path],
-    option(
-        "FILE.csv",
-        "Runs that others measured, one a row: docs/accuracy.md lists the columns. May be "
-        "given again.",
-        exists=True,
-        dir_okay=False,
-    ),
-]
-Description: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "FILE.toml",
-        "What the columns mean: docs/accuracy.md. Default: FILE.toml beside the table, else "
-        "runs.toml of the repository's experiments/.",
-        exists=True,
-        dir_okay=False,
-    ),
-]
 
 
 def described_runs(data: Path, description: Path | None) -> tuple[PublishedRun, ...]:

@@ -39,6 +39,10 @@ from foretrace.cost.network.span import GroupSpans
 from foretrace.machine import Chip, Machine, load_chip
 from foretrace.software import kernel_factors, unstated_software
 
+_PRODUCTS = "gemm"
+_ATTENTION = "attention"
+_LARGE = 16_384  # rows, columns and terms of a product that waits for nothing but arithmetic
+
 
 @dataclass(frozen=True)
 class Slower:
@@ -105,11 +109,6 @@ class FittedCosts:
         return collective_costs(
             requests, self.machine, constants=self.collectives, spans=self._spans
         )
-
-
-_PRODUCTS = "gemm"
-_ATTENTION = "attention"
-_LARGE = 16_384  # rows, columns and terms of a product that waits for nothing but arithmetic
 
 
 def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> CostModel:

@@ -42,6 +42,13 @@ _FOUR_BITS = "fp4"
 
 _Key = tuple[int, int, int, str]  # batch, n, k, width
 
+_UNKNOWN_FAMILY = "unknown"
+_OUTSIDE = (Access.HOST.name.lower(), Access.STORAGE.name.lower())
+# Without any fit the peaks bound a time from below, and half of the peaks is the rule of thumb that
+# bounds it from above: the answer lies between, and no kernel does all that a data sheet promises.
+_OF_ROOFLINE = 2**0.5
+_ROOFLINE_SPREAD = Spread(1 / _OF_ROOFLINE, _OF_ROOFLINE)
+
 
 @dataclass(frozen=True)
 class MeasuredProducts:
@@ -108,14 +115,6 @@ def _along(line: tuple[Float64s, Float64s], log_m: float) -> float:
     if not is_between or log_ms[after] - log_ms[after - 1] > np.log(_MOST_APART):
         return float("nan")
     return float(np.exp(np.interp(log_m, log_ms, log_times)))
-
-
-_UNKNOWN_FAMILY = "unknown"
-_OUTSIDE = (Access.HOST.name.lower(), Access.STORAGE.name.lower())
-# Without any fit the peaks bound a time from below, and half of the peaks is the rule of thumb that
-# bounds it from above: the answer lies between, and no kernel does all that a data sheet promises.
-_OF_ROOFLINE = 2**0.5
-_ROOFLINE_SPREAD = Spread(1 / _OF_ROOFLINE, _OF_ROOFLINE)
 
 
 @dataclass(frozen=True)

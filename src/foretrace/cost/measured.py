@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ANY_DTYPE = "any"
 
+_SOURCE_COLUMNS = ("source", "framework", "kernel", "time_ns_alt", "bwd_time_ns")
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -64,9 +66,6 @@ def chips_of(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -
                 "own with that device name."
             )
     return chips
-
-
-_SOURCE_COLUMNS = ("source", "framework", "kernel", "time_ns_alt", "bwd_time_ns")
 
 
 def table_frame(path: Path, *, texts: tuple[str, ...], counts: tuple[str, ...]) -> pl.DataFrame:

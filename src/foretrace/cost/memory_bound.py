@@ -20,19 +20,6 @@ from foretrace.base import Float64s, Int8s, MachineError
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 
-
-class Access(IntEnum):
-    """How an operator goes through memory; each has its own rate."""
-
-    STREAM = 0  # all operands alike, in order: activations, dropout, optimizers, casts, fills
-    UNEVEN = 1  # operands of other shapes or order: broadcasts, transposes, rotary, concatenation
-    ROWS = 2  # sums along rows: normalisation, softmax, cross entropy, reductions
-    GATHER = 3  # rows by index: embedding, EmbeddingBag, index, scatter
-    HOST = 4  # over the link to the host
-    PERMUTE = 5  # whole rows of a kilobyte and more by index: tokens in order of their experts
-    STORAGE = 6  # from disks of the host
-
-
 CONSTANTS = (
     Constant("launch_ns", "ns", "start and end of a kernel", 300, 20_000, 1_500),
     Constant("rows_ns", "ns", "the same of one that sums along rows, besides", 100, 30_000, 1_500),
@@ -48,6 +35,18 @@ CONSTANTS = (
 # Source: `move_rate` of docs/cost/experts.md.
 _OF_STREAMS = 0.7
 _RATES = ("stream_rate", "uneven_rate", "rows_rate", "gather_rate", "host_rate")
+
+
+class Access(IntEnum):
+    """How an operator goes through memory; each has its own rate."""
+
+    STREAM = 0  # all operands alike, in order: activations, dropout, optimizers, casts, fills
+    UNEVEN = 1  # operands of other shapes or order: broadcasts, transposes, rotary, concatenation
+    ROWS = 2  # sums along rows: normalisation, softmax, cross entropy, reductions
+    GATHER = 3  # rows by index: embedding, EmbeddingBag, index, scatter
+    HOST = 4  # over the link to the host
+    PERMUTE = 5  # whole rows of a kilobyte and more by index: tokens in order of their experts
+    STORAGE = 6  # from disks of the host
 
 
 @dataclass(frozen=True)

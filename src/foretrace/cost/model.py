@@ -13,6 +13,8 @@ from typing import Protocol
 
 from foretrace.base import Int32s, Int64s, UInt8s
 
+NO_TEXT = -1  # in place of a position: the operator, the signature or the kernel is not known
+
 
 class Source(IntEnum):
     """Where a duration comes from, the surest first."""
@@ -41,9 +43,6 @@ class Costs:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.duration_ns)
-
-
-NO_TEXT = -1  # in place of a position: the operator, the signature or the kernel is not known
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,18 @@ _FACTORS = (2, 4, 8, 16)
 
 Fields: TypeAlias = Mapping[str, object]
 
+_KEYS = {
+    "sequence_parallel": "parallelism.sequence_parallel",
+    "sharding": "sharding.level",
+    "micro_batch": "batch.micro_batch",
+    "recompute": "memory.recompute",
+    "tensor": "parallelism.tp",
+    "pipeline": "parallelism.pp",
+    "context": "parallelism.cp",
+    "expert": "parallelism.ep",
+    "data": "parallelism.dp",
+}
+
 
 @dataclass(frozen=True)
 class PlanChange(Plain):
@@ -154,19 +166,6 @@ def _divided(plan: Plan) -> Plan:
     """Shards over no more ranks than there are."""
     ranks = plan.data * plan.context
     return replace(plan, shard_ranks=None) if (plan.shard_ranks or 0) > ranks else plan
-
-
-_KEYS = {
-    "sequence_parallel": "parallelism.sequence_parallel",
-    "sharding": "sharding.level",
-    "micro_batch": "batch.micro_batch",
-    "recompute": "memory.recompute",
-    "tensor": "parallelism.tp",
-    "pipeline": "parallelism.pp",
-    "context": "parallelism.cp",
-    "expert": "parallelism.ep",
-    "data": "parallelism.dp",
-}
 
 
 def _changes(plan: Plan, near: Plan, fields: Fields) -> tuple[PlanChange, ...]:

@@ -36,6 +36,9 @@ from foretrace.workload import LaidOut
 _FURTHER = 2
 _STEP = 0.01  # by which a figure is changed to see what the cost model makes of it
 
+ALL_LINKS = "all of them"
+_HUNDREDTHS = 100
+
 
 @dataclass(frozen=True)
 class LinkUse(Plain):
@@ -217,10 +220,6 @@ def wider(machine: Machine, tier: int, factor: float) -> Machine:
     links = chip.link_bytes_per_ns
     chip = replace(chip, link_bytes_per_ns=None if links is None else links * factor)
     return replace(machine, tiers=tuple(tiers), host=replace(host, chip=chip))
-
-
-ALL_LINKS = "all of them"
-_HUNDREDTHS = 100
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ from foretrace.workload import (
 
 _FIXED = 0  # label of what belongs to no microbatch
 
+_NUM_STEPS = 64
+
 
 @dataclass(frozen=True, eq=False)
 class UnevenStep:
@@ -284,9 +286,6 @@ def _goes_by_microbatch(graph: ExecutionGraph) -> Bools:
         follows |= graph.kind == NodeKind.OPERATOR
     found: Bools = follows & (graph.microbatch >= 0)
     return found
-
-
-_NUM_STEPS = 64
 
 
 def loaded_plan(plan: Plan, model: Transformer, load: float) -> Plan:

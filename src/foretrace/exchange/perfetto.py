@@ -45,6 +45,11 @@ from foretrace.graph import Timeline
 # Slices per chunk: about 40 MB of text in memory at 200 bytes a slice.
 CHUNK = 200_000
 
+# igzip's second of four levels; higher ones take longer than building the text.
+COMPRESS_LEVEL = 1
+PROTOBUF_SUFFIXES = (".pftrace", ".perfetto-trace")
+_NO_TRACKS: Mapping[str, Sequence[Track]] = MappingProxyType({})
+
 
 def write_chrome(out: IO[bytes], layout: Layout, contents: tuple[Content, ...]) -> None:
     """Write everything as one JSON object."""
@@ -204,12 +209,6 @@ def _flow_text(
         )
     ).to_series()  # fmt: skip
     return ",\n" + ",\n".join(lines.to_list())
-
-
-# igzip's second of four levels; higher ones take longer than building the text.
-COMPRESS_LEVEL = 1
-PROTOBUF_SUFFIXES = (".pftrace", ".perfetto-trace")
-_NO_TRACKS: Mapping[str, Sequence[Track]] = MappingProxyType({})
 
 
 def write_trace(

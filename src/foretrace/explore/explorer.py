@@ -42,6 +42,8 @@ _PHASES = {
     Phase.OPTIMIZER: "O",
 }
 
+_NEXT_NS = 50_000  # between parts of a unit that are drawn as one
+
 
 @dataclass(frozen=True)
 class Slider:
@@ -199,9 +201,6 @@ def _stages(run: UnitRun) -> list[list[tuple[int, int, str, int]]]:
             own.append((start, end, *unit))
             left -= 1
     return [found[stage] for stage in sorted(found)]
-
-
-_NEXT_NS = 50_000  # between parts of a unit that are drawn as one
 
 
 def _doubled(first: int, last: int, own: int) -> tuple[int, ...]:

@@ -15,15 +15,6 @@ from foretrace.graph.graph import ExecutionGraph
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.recording import Recording
 
-
-class Ablation(Enum):
-    """A class of dependency to take away."""
-
-    DEVICE = "device"  # the host's chain alone; device operations start when launched
-    RENDEZVOUS = "rendezvous"  # ranks do not wait for each other; recorded collective times
-    INTER_STREAM = "inter-stream"  # streams do not wait for each other
-
-
 _OF_DEVICE = (
     EdgeKind.QUEUE,
     EdgeKind.WAKE,
@@ -35,6 +26,14 @@ _OF_DEVICE = (
 )
 _OF_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 _HOST_WAITS = (NodeKind.SYNC, NodeKind.LAUNCH)
+
+
+class Ablation(Enum):
+    """A class of dependency to take away."""
+
+    DEVICE = "device"  # the host's chain alone; device operations start when launched
+    RENDEZVOUS = "rendezvous"  # ranks do not wait for each other; recorded collective times
+    INTER_STREAM = "inter-stream"  # streams do not wait for each other
 
 
 def without(recording: Recording, ablation: Ablation) -> tuple[ExecutionGraph, Int64s]:

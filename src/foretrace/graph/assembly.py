@@ -45,6 +45,9 @@ _COLUMNS: Mapping[str, NodeColumn] = {
     "host_ns": NodeColumn(np.int64, 0),
 }
 
+_LETTERS = 60  # of a name in a message: kernels of C++ have some of kilobytes
+_MOST_LAG_NS = (1 << 31) - 1  # what `ExecutionGraph.lag_ns` holds
+
 
 @dataclass(frozen=True)
 class DraftNodes:
@@ -131,10 +134,6 @@ class Places:
     def op(self, index: Integers) -> Int64s:
         """Places of device operations."""
         return np.asarray(index, np.int64) + self.num_items
-
-
-_LETTERS = 60  # of a name in a message: kernels of C++ have some of kilobytes
-_MOST_LAG_NS = (1 << 31) - 1  # what `ExecutionGraph.lag_ns` holds
 
 
 def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s) -> Int32s:

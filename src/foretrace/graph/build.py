@@ -56,6 +56,16 @@ from foretrace.trace import ChakraTrace, Trace, step_times_beside
 
 NO_CORRECTIONS = Corrections()
 
+AT_ONCE_NS = (
+    5_000  # 95th percentile of hand-overs on a stream, DLRM on A100; medians are below 2 us
+)
+UNTOLD_GROUPS = Finding(
+    "collectives",
+    "which process group each communication stream serves could not be told: the trace has no "
+    "collective metadata, and the streams' ends fit several. Ranks do not wait for each other "
+    "there; recorded times stand in. Record with PyTorch 2.4 or newer.",
+)
+
 
 def recording_of_run(
     traces: Sequence[Trace] | Sequence[ChakraTrace], *, corrections: Corrections = NO_CORRECTIONS
@@ -108,17 +118,6 @@ def build_recording(
         recording = _with_groups(operations, comm, groups, corrections)
         recording = replace(recording, findings=(UNTOLD_GROUPS, *recording.findings))
     return replace(recording, findings=(*recording.findings, *found))
-
-
-AT_ONCE_NS = (
-    5_000  # 95th percentile of hand-overs on a stream, DLRM on A100; medians are below 2 us
-)
-UNTOLD_GROUPS = Finding(
-    "collectives",
-    "which process group each communication stream serves could not be told: the trace has no "
-    "collective metadata, and the streams' ends fit several. Ranks do not wait for each other "
-    "there; recorded times stand in. Record with PyTorch 2.4 or newer.",
-)
 
 
 def _with_groups(

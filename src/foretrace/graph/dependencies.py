@@ -36,6 +36,22 @@ from foretrace.graph.rules.synchronisation import Synchronisations, synchronisat
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
 from foretrace.graph.rules.unrecorded import UnrecordedWork, unrecorded_work
 
+# Taken where a trace has no sample of a kind: medians of the public A100 and V100 traces (ResNet,
+# DLRM, Megatron, two of them with whole microseconds). They range: launch 1.7 to 2.2 us after the
+# call's return, hand-over on a stream 0.8 to 2 us, between streams 2 to 3 us, wake-up of a waiting
+# call 7 to 9 us, release of a blocked launch 1.2 us (one trace). Between kernels of a CUDA graph:
+# the mean of 1,059 on an H200 (CUDA 13.0), of which the middle 80 % are 383 to 576 ns
+# (examples/h200, `small-graph`).
+DEFAULT_NS: Mapping[EdgeKind, int] = {
+    EdgeKind.LAUNCH: 2_000,
+    EdgeKind.STREAM: 1_200,
+    EdgeKind.GRAPH: 445,
+    EdgeKind.INTER_STREAM: 2_000,
+    EdgeKind.INTER_STREAM_INFERRED: 2_000,
+    EdgeKind.WAKE: 7_000,
+    EdgeKind.QUEUE: 1_200,
+}
+
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -150,23 +166,6 @@ def typical_launch_ns(operations: Operations, queue: LaunchQueue) -> int:
     is_free = (items.kind == NodeKind.LAUNCH) & ~queue.is_blocked
     duration_ns = (items.end_ns - items.start_ns)[is_free]
     return int(np.median(duration_ns)) if len(duration_ns) else 0
-
-
-# Taken where a trace has no sample of a kind: medians of the public A100 and V100 traces (ResNet,
-# DLRM, Megatron, two of them with whole microseconds). They range: launch 1.7 to 2.2 us after the
-# call's return, hand-over on a stream 0.8 to 2 us, between streams 2 to 3 us, wake-up of a waiting
-# call 7 to 9 us, release of a blocked launch 1.2 us (one trace). Between kernels of a CUDA graph:
-# the mean of 1,059 on an H200 (CUDA 13.0), of which the middle 80 % are 383 to 576 ns
-# (examples/h200, `small-graph`).
-DEFAULT_NS: Mapping[EdgeKind, int] = {
-    EdgeKind.LAUNCH: 2_000,
-    EdgeKind.STREAM: 1_200,
-    EdgeKind.GRAPH: 445,
-    EdgeKind.INTER_STREAM: 2_000,
-    EdgeKind.INTER_STREAM_INFERRED: 2_000,
-    EdgeKind.WAKE: 7_000,
-    EdgeKind.QUEUE: 1_200,
-}
 
 
 def fitted_constant(

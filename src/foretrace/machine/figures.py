@@ -37,6 +37,8 @@ from foretrace.base import (
     read_statements,
 )
 
+PRESETS = Path(__file__).parent / "presets"
+
 
 class QuantityKind(StrEnum):
     """What a number measures, and with it the unit it has inside."""
@@ -304,9 +306,6 @@ def number(figures: Mapping[str, Figure], key: str) -> float | None:
 def whole(figures: Mapping[str, Figure], key: str) -> int | None:
     """The number under `key` rounded; `None` if the description lacks it."""
     return round(figures[key].value) if key in figures else None
-
-
-PRESETS = Path(__file__).parent / "presets"
 
 
 class DescriptionKind(StrEnum):

@@ -26,6 +26,14 @@ _COLUMNS = ("from", "to", "gb_per_s")
 _RANK = re.compile(r"(?:gpu|npu|rank|)(\d+)", re.IGNORECASE)
 _LEAST = 1e-9
 
+_RANKS = ("xpu", "npu", "gpu")
+_SLICED = re.compile(r"([^\[\].]+)(?:\[(\d*)(:?)(\d*)\])?")
+_GIGABYTES = {"bits": 1 / 8, "bytes": 1.0}
+_NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
+_MOST_DEEP = 8  # devices inside each other
+_MOST_PARTS = 200_000
+_Table = Mapping[str, object]
+
 
 @dataclass(frozen=True)
 class NetworkTier:
@@ -189,15 +197,6 @@ def _with_switches(
             if nearest <= set(group):
                 found.add(node)
     return found
-
-
-_RANKS = ("xpu", "npu", "gpu")
-_SLICED = re.compile(r"([^\[\].]+)(?:\[(\d*)(:?)(\d*)\])?")
-_GIGABYTES = {"bits": 1 / 8, "bytes": 1.0}
-_NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
-_MOST_DEEP = 8  # devices inside each other
-_MOST_PARTS = 200_000
-_Table = Mapping[str, object]
 
 
 def yaml_or_json(text: str, where: str) -> object:

@@ -29,6 +29,47 @@ from foretrace.machine.figures import (
 )
 from foretrace.machine.host import Host
 
+TIER_FIELDS = (
+    FigureField(
+        "ranks", QuantityKind.COUNT, 2, 10_000_000, "chips in one instance", is_required=True
+    ),
+    FigureField(
+        "bandwidth",
+        QuantityKind.BANDWIDTH,
+        "0.1 Gb/s",
+        "5 TB/s",
+        "of one chip, one direction; left out: as its host has it",
+    ),
+    FigureField(
+        "oversubscription", QuantityKind.RATIO, 1, 64, "7:1 leaves a seventh when all send"
+    ),
+    FigureField(
+        "latency", QuantityKind.TIME, "50 ns", "100 ms", "one small message from chip to chip"
+    ),
+    FigureField(
+        "distance", QuantityKind.LENGTH, "1 m", "10000 km", "of fibre between instances inside it"
+    ),
+    FigureField(
+        "jitter", QuantityKind.TIME, "1 ns", "100 ms", "mean of what varies, beside the latency"
+    ),
+    FigureField(
+        "link_price",
+        QuantityKind.PRICE,
+        "0.001 /Gb/s/month",
+        "100000 /Gb/s/month",
+        "of links that lead into it, both ways",
+    ),
+    FigureField(
+        "rails", QuantityKind.COUNT, 1, 64, "separate networks, one for each chip of a host"
+    ),
+)
+
+# Light in glass of a refractive index of 1.468 (Corning SMF-28, at 1,550 nm).
+_FIBRE_NS_PER_METRE = 1.468 / 0.299792458
+_TEXTS = ("name", "kind", "technology", "sizes", "jitter_law")
+_LAW = re.compile(r"(gamma|lognormal):(\d+(?:\.\d+)?)|(exponential)")
+_MOST_VARIATION = 10
+
 
 class TierKind(StrEnum):
     """What joins the ranks of a tier."""
@@ -161,48 +202,6 @@ def check_nesting(tiers: Sequence[Tier], where: str) -> None:
                 f"of the {inner.num_ranks} of {inner.name!r} inside it: "
                 "list tiers from the inside out, each a whole number of the one before"
             )
-
-
-TIER_FIELDS = (
-    FigureField(
-        "ranks", QuantityKind.COUNT, 2, 10_000_000, "chips in one instance", is_required=True
-    ),
-    FigureField(
-        "bandwidth",
-        QuantityKind.BANDWIDTH,
-        "0.1 Gb/s",
-        "5 TB/s",
-        "of one chip, one direction; left out: as its host has it",
-    ),
-    FigureField(
-        "oversubscription", QuantityKind.RATIO, 1, 64, "7:1 leaves a seventh when all send"
-    ),
-    FigureField(
-        "latency", QuantityKind.TIME, "50 ns", "100 ms", "one small message from chip to chip"
-    ),
-    FigureField(
-        "distance", QuantityKind.LENGTH, "1 m", "10000 km", "of fibre between instances inside it"
-    ),
-    FigureField(
-        "jitter", QuantityKind.TIME, "1 ns", "100 ms", "mean of what varies, beside the latency"
-    ),
-    FigureField(
-        "link_price",
-        QuantityKind.PRICE,
-        "0.001 /Gb/s/month",
-        "100000 /Gb/s/month",
-        "of links that lead into it, both ways",
-    ),
-    FigureField(
-        "rails", QuantityKind.COUNT, 1, 64, "separate networks, one for each chip of a host"
-    ),
-)
-
-# Light in glass of a refractive index of 1.468 (Corning SMF-28, at 1,550 nm).
-_FIBRE_NS_PER_METRE = 1.468 / 0.299792458
-_TEXTS = ("name", "kind", "technology", "sizes", "jitter_law")
-_LAW = re.compile(r"(gamma|lognormal):(\d+(?:\.\d+)?)|(exponential)")
-_MOST_VARIATION = 10
 
 
 def read_tier(

@@ -26,6 +26,9 @@ _PARTIAL_SUMS = 4.0
 _SMALLEST = 1e-30
 _SCORES = 1 << 24  # of attention that are computed again at once, of 8 bytes each
 
+# Source: arXiv:2103.00130; docs/numerics.md has the rates of others.
+TABLE_TOLERANCE = 1e-5
+
 
 @dataclass(frozen=True, eq=False)
 class CheckedInt8Weight:
@@ -100,10 +103,6 @@ class CheckedTable:
         """Sums of every bag's rows in fp32; [bags, width]."""
         found = self.rows[bags].float() * self.scales[bags][..., None]
         return (found + self.biases[bags][..., None]).sum(1)
-
-
-# Source: arXiv:2103.00130; docs/numerics.md has the rates of others.
-TABLE_TOLERANCE = 1e-5
 
 
 def wrong_bags(

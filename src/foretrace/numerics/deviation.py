@@ -31,6 +31,8 @@ from foretrace.numerics.pairs import OPERATOR_PAIRS, Case, OperatorPair, taken
 
 _SAME = "same"  # statistics in the format itself
 
+_KEYS = ("largest", "mean", "wasserstein", "bias")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviationRow:
@@ -152,9 +154,6 @@ class Deviations(Answer):
             "a ratio holds for these statistics alone: running sums in fp32, as kernels keep them, "
             "bring it below 1"
         )
-
-
-_KEYS = ("largest", "mean", "wasserstein", "bias")
 
 
 def _distance(side: str, key: str) -> Column:

@@ -13,6 +13,10 @@ from foretrace.numerics.libraries import Tensor, torch
 _INT8 = "int8"
 _WARP = 32  # threads: a fault in what they share recurs with their number as its period
 
+_SEVERAL = 2  # bits of a multi-bit flip or a burst, unless stated
+
+Wrong = Callable[["Tensor", "Tensor"], "Tensor"]
+
 
 class FaultKind(StrEnum):
     """What becomes of stored bits.
@@ -32,9 +36,6 @@ class FaultKind(StrEnum):
     def num_elements(self) -> int:
         """Numbers that one fault touches."""
         return 4 if self is FaultKind.WARP else 1
-
-
-_SEVERAL = 2  # bits of a multi-bit flip or a burst, unless stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +132,6 @@ def places_of(
     first = torch.randint(num_elements, (number, 1), generator=generator)
     lanes = torch.arange(kind.num_elements)[None]
     return (first + _WARP * lanes) % num_elements
-
-
-Wrong = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
 def wrong_decisions(clean: Tensor, faulty: Tensor) -> Tensor:

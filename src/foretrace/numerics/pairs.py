@@ -21,6 +21,11 @@ _ROWS = 64  # of what is normalised or multiplied
 _REPEATED = 1e-3  # scores this near to a row's largest are as large
 _EPSILON = 1e-5  # of a normalisation
 
+# Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv:1509.09308.
+_SIGNAL = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
+_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
+_BACK = ((1, 1, 1, 0), (0, 1, -1, -1))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -189,12 +194,6 @@ def convolution(given: Inputs, case: Case) -> Tensor:
     signal, taps = given
     windows = signal.unfold(-1, 3, 1)  # [channels, places, 3]
     return case.held(torch.einsum("cpt,ct->p", windows, taps))
-
-
-# Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv:1509.09308.
-_SIGNAL = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
-_BACK = ((1, 1, 1, 0), (0, 1, -1, -1))
 
 
 def winograd(given: Inputs, case: Case) -> Tensor:

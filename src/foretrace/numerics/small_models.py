@@ -23,6 +23,8 @@ _VOCABULARY, _LONGEST, _SHORTEST = 1000, 16, 6
 _PADDING, _FIRST, _NEGATIONS = 0, 1, range(20, 30)  # words that are none, and those that negate
 _PLAIN = 0.5  # of words, which speak neither well nor badly
 
+Batch = tuple[tuple[Tensor, ...], Tensor]  # inputs and what is right
+
 
 class SmallBlock(nn.Module):
     """Attention and two products, each after a normalisation."""
@@ -167,9 +169,6 @@ class SmallLeNet(nn.Module):
         """Scores of classes."""
         scores: Tensor = self.products(self.convolutions(pictures).flatten(1))
         return scores
-
-
-Batch = tuple[tuple[Tensor, ...], Tensor]  # inputs and what is right
 
 
 def _words(size: int, generator: torch.Generator, length: int = 12) -> Batch:

@@ -30,6 +30,8 @@ from foretrace.numerics.monitor import OPTIMIZER_RULES, STATISTICS, Observation,
 _STEP = ("step", "iteration", "iter", "global_step", "_step")
 _JUMP = "is far above what it was"
 
+_RULES_OF_TABLES = (AlarmRule(statistic="value", deviations=8.0, factor=1.2, says=_JUMP),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedLayer:
@@ -190,9 +192,6 @@ def _parsed(text: str | None) -> float | None:
         return float(text or "")
     except ValueError:
         return None
-
-
-_RULES_OF_TABLES = (AlarmRule(statistic="value", deviations=8.0, factor=1.2, says=_JUMP),)
 
 
 def watched(

@@ -15,6 +15,15 @@ from foretrace.operators.framework import base_of
 from foretrace.operators.shapes import Shapes, Tensor, parsed_shapes
 from foretrace.operators.work import Work, moved
 
+# Softmaxes over attention scores, forward and backward, by the operators' names.
+_SCORES = {
+    "ScaledUpperTriangMaskedSoftmax": True,
+    "ScaledMaskedSoftmax": False,
+    "ScaledSoftmax": False,
+    "_softmax": False,
+    "_softmax_backward_data": False,
+}
+
 
 @dataclass(frozen=True)
 class AttentionShape:
@@ -142,16 +151,6 @@ def attention_work(operator: str, shapes: Shapes) -> Work | None:
         )
     flops = pairs * (shape.head_size + shape.value_size)
     return moved(flops, read=forward, written=(out,), dtype=query.dtype, is_product=True)
-
-
-# Softmaxes over attention scores, forward and backward, by the operators' names.
-_SCORES = {
-    "ScaledUpperTriangMaskedSoftmax": True,
-    "ScaledMaskedSoftmax": False,
-    "ScaledSoftmax": False,
-    "_softmax": False,
-    "_softmax_backward_data": False,
-}
 
 
 def scores_shape(operator: str, signature: str) -> AttentionShape | None:

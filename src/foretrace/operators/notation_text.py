@@ -15,6 +15,8 @@ _TOKEN = re.compile(
 )
 _COMMENT = re.compile(r"#[^\n]*")
 
+_Read: TypeAlias = tuple[Affine, int, str]  # an index, places of the dimension, the tensor
+
 
 def read_operator(path: Path) -> IndexedOperator:
     """An operator from a file in index notation.
@@ -36,9 +38,6 @@ def parsed_operator(text: str, *, where: str = "the operator") -> IndexedOperato
         ModelError: with the line and a caret under what is wrong.
     """
     return _Reader(_COMMENT.sub(lambda one: " " * len(one[0]), text), where).operator()
-
-
-_Read: TypeAlias = tuple[Affine, int, str]  # an index, places of the dimension, the tensor
 
 
 class _Reader:

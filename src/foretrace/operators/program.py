@@ -15,6 +15,13 @@ from foretrace.operators.recognition import operator_class
 from foretrace.operators.shapes import Tensor
 from foretrace.operators.work import OperatorClass
 
+# Of these classes an operator that no rule counts is as long as its inputs and its result.
+_TOLD_BY_CLASS = (
+    OperatorClass.ELEMENTWISE,
+    OperatorClass.NORMALISATION,
+    OperatorClass.SOFTMAX,
+)
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -180,14 +187,6 @@ class ModuleProgram(Answer):
             "parts": plain(self.all_parts),
             "notes": list(self.notes),
         }
-
-
-# Of these classes an operator that no rule counts is as long as its inputs and its result.
-_TOLD_BY_CLASS = (
-    OperatorClass.ELEMENTWISE,
-    OperatorClass.NORMALISATION,
-    OperatorClass.SOFTMAX,
-)
 
 
 def is_told(name: str, signature: str) -> bool:

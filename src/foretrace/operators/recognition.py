@@ -17,6 +17,18 @@ from foretrace.operators.work import OperatorClass
 
 HOST_COPY = "memory copy to or from host"  # the family that the link to the host bounds
 
+UNRECOGNISED = "unrecognised"
+# Where the operator says more than a general kernel's name: class of the kernel -> of operators.
+_NARROWED = {
+    OperatorClass.GEMM: (OperatorClass.CONVOLUTION,),
+    OperatorClass.INDEXING: (OperatorClass.EMBEDDING, OperatorClass.LOSS),
+    OperatorClass.REDUCTION: (OperatorClass.LOSS,),
+    OperatorClass.OTHER: tuple(OperatorClass),
+}
+
+# What a user said that a kernel is goes with its name; the reader of collectives knows it too.
+_STATED = re.compile(rf" \[as ({'|'.join(OperatorClass)})\]$")
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -126,20 +138,6 @@ def rule_of(name: str) -> Rule | None:
     """The first rule that holds for a kernel's name, or none."""
     lowered = name.lower()
     return next((rule for rule in RULES if rule.holds(lowered)), None)
-
-
-UNRECOGNISED = "unrecognised"
-# Where the operator says more than a general kernel's name: class of the kernel -> of operators.
-_NARROWED = {
-    OperatorClass.GEMM: (OperatorClass.CONVOLUTION,),
-    OperatorClass.INDEXING: (OperatorClass.EMBEDDING, OperatorClass.LOSS),
-    OperatorClass.REDUCTION: (OperatorClass.LOSS,),
-    OperatorClass.OTHER: tuple(OperatorClass),
-}
-
-
-# What a user said that a kernel is goes with its name; the reader of collectives knows it too.
-_STATED = re.compile(rf" \[as ({'|'.join(OperatorClass)})\]$")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from foretrace.base import FORMAT_BY_CODE, FORMAT_BY_NAME, tensor_format
 
 _PROMOTION = ("fp64", "fp32", "bf16", "fp16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
+_LIST = "TensorList"
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -130,9 +132,6 @@ def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     rank = max((len(one.shape) for one in tensors), default=0)
     padded = [(1,) * (rank - len(one.shape)) + one.shape for one in tensors]
     return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True))
-
-
-_LIST = "TensorList"
 
 
 def _list_of(said: dict[str, object], key: str, length: int) -> list[object]:

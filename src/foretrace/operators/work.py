@@ -13,6 +13,8 @@ from enum import StrEnum
 
 from foretrace.operators.shapes import Tensor
 
+UNKNOWN_BYTES = -1  # lists of tensors stand in a trace without their number format
+
 
 class OperatorClass(StrEnum):
     """What a kernel, or an operator on the host, does."""
@@ -31,9 +33,6 @@ class OperatorClass(StrEnum):
     COPY = "copy"  # bytes moved, cast, transposed, concatenated, filled
     COLLECTIVE = "collective"  # kernels of a communication library
     OTHER = "other"
-
-
-UNKNOWN_BYTES = -1  # lists of tensors stand in a trace without their number format
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,36 @@ _MOST_REFUSALS = 8
 # profiler 79.3), and allocators lose 4 % to holes (torchtitan's runs in docs/memory.md).
 _NOT_COUNTED = 0.05
 
+_WANTED = {
+    Objective.STEP: "step",
+    Objective.THROUGHPUT: "throughput",
+    Objective.COST: "cost",
+    Objective.GPUS: "GPUs",
+    Objective.HEADROOM: "memory",
+    Objective.P95: "95 % of steps",
+    Objective.EFFECTIVE: "effective tokens",
+    Objective.DAYS: "days",
+}
+_FIGURES = {
+    Objective.THROUGHPUT: ("tokens per second", "{:,.0f}"),
+    Objective.COST: ("price of a million tokens", "{:,.4g}"),
+    Objective.GPUS: ("GPUs", "{:,.0f}"),
+    Objective.EFFECTIVE: ("effective tokens per second", "{:,.0f}"),
+    Objective.DAYS: ("days", "{:,.1f}"),
+}
+_KNOWN_FROM = {
+    "measured": "recorded as it is",
+    "table": "from a table of measurements",
+    "scaled": "recorded at another size",
+    "learnt": "of a model that your recordings taught",
+    "fitted": "a fitted model's",
+    "transferred": "of a model fitted to another chip",
+    "roofline": "from the data sheet",
+    "unknown": "not known",
+}
+
+_TITLES = {"micro_batch": "micro"}
+
 
 class Stopped(StrEnum):
     """Why a search ended."""
@@ -313,35 +343,6 @@ class PlanSearch(Answer):
         }
 
 
-_WANTED = {
-    Objective.STEP: "step",
-    Objective.THROUGHPUT: "throughput",
-    Objective.COST: "cost",
-    Objective.GPUS: "GPUs",
-    Objective.HEADROOM: "memory",
-    Objective.P95: "95 % of steps",
-    Objective.EFFECTIVE: "effective tokens",
-    Objective.DAYS: "days",
-}
-_FIGURES = {
-    Objective.THROUGHPUT: ("tokens per second", "{:,.0f}"),
-    Objective.COST: ("price of a million tokens", "{:,.4g}"),
-    Objective.GPUS: ("GPUs", "{:,.0f}"),
-    Objective.EFFECTIVE: ("effective tokens per second", "{:,.0f}"),
-    Objective.DAYS: ("days", "{:,.1f}"),
-}
-_KNOWN_FROM = {
-    "measured": "recorded as it is",
-    "table": "from a table of measurements",
-    "scaled": "recorded at another size",
-    "learnt": "of a model that your recordings taught",
-    "fitted": "a fitted model's",
-    "transferred": "of a model fitted to another chip",
-    "roofline": "from the data sheet",
-    "unknown": "not known",
-}
-
-
 def _memory(peak: int, capacity: int | None) -> Fact:
     """What the fullest stage takes, and whether much less is left than is not counted."""
     says = "on the fullest stage"
@@ -361,9 +362,6 @@ def _sources_text(sources: Mapping[str, float]) -> tuple[str, str]:
     (first, most), *others = sorted(sources.items(), key=lambda item: -item[1])
     told = (f"{100 * share:.0f} % {_KNOWN_FROM[name]}" for name, share in others)
     return f"{100 * most:.0f} %", ", ".join((_KNOWN_FROM[first], *told))
-
-
-_TITLES = {"micro_batch": "micro"}
 
 
 def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:

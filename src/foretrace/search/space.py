@@ -39,6 +39,15 @@ _DEGREES = ("tensor", "context", "pipeline")
 MEMORY = "peak_gb"  # a column of plans whose memory is known
 _DOES_NOT_FIT = "memory does not fit"
 
+Row = Mapping[str, object]  # the columns of a plan
+
+_OFTEN = 500  # plans between two looks at the clock
+
+_GOLDEN = 0.618  # of all plans: after steps of so many, plans of every kind come early
+# Of a layer's forward and backward pass, what computing all of it again adds: a forward pass.
+_AGAIN = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.0, Recompute.FULL: 1 / 3}
+_ALIKE = 0.1  # shares of a step's work within which plans promise as much
+
 
 @dataclass(frozen=True)
 class PlanSpace:
@@ -211,9 +220,6 @@ class Refusal(Plain):
     example: str  # of the first of them, in full
 
 
-Row = Mapping[str, object]  # the columns of a plan
-
-
 @dataclass(frozen=True)
 class Listed:
     """Plans that can run, in the order of the space."""
@@ -330,9 +336,6 @@ class Listing:
             self._peaks.append(peak)
 
 
-_OFTEN = 500  # plans between two looks at the clock
-
-
 def short_reason(text: str) -> str:
     """Why a plan was refused, without its numbers: the same for plans alike."""
     return re.sub(r"\d[\d,.]*", "N", text.partition(":")[0])
@@ -347,12 +350,6 @@ def _refuse(peak: int, capacity: int) -> None:
         f"{_DOES_NOT_FIT}: {peak / 1e9:.1f} GB on the fullest stage, and a chip has "
         f"{capacity / 1e9:.1f} GB for it"
     )
-
-
-_GOLDEN = 0.618  # of all plans: after steps of so many, plans of every kind come early
-# Of a layer's forward and backward pass, what computing all of it again adds: a forward pass.
-_AGAIN = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.0, Recompute.FULL: 1 / 3}
-_ALIKE = 0.1  # shares of a step's work within which plans promise as much
 
 
 def far_apart(count: int) -> Iterator[int]:

@@ -50,6 +50,12 @@ CACHED = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3)
 _SMALL = 1e-3  # of a rank's room: tables below are in HBM
 _MOST_COPIED = 0.05  # of a rank's room: tables above are not on every rank
 
+# Tables whose work coefficients are found from: columns over the model's, lookups, rows.
+_PROBES = ((1, 1, 10), (1, 40, 10), (2, 1, 10), (2, 40, 1000), (1, 9, 5000), (2, 90, 10))
+_OUTSIDE = " rows from "
+
+_ON_TABLES = (*(scheme.value for scheme in TableScheme), "replicated tables")
+
 
 @dataclass(frozen=True)
 class TableOption:
@@ -322,11 +328,6 @@ def _first(option: TableOption) -> tuple[int, ...]:
     return () if everywhere else (0,) * option.num_pieces
 
 
-# Tables whose work coefficients are found from: columns over the model's, lookups, rows.
-_PROBES = ((1, 1, 10), (1, 40, 10), (2, 1, 10), (2, 40, 1000), (1, 9, 5000), (2, 90, 10))
-_OUTSIDE = " rows from "
-
-
 class _Rates:
     """Coefficients of times, of the blocks of models with one table."""
 
@@ -465,9 +466,6 @@ class _Rates:
                 and (_OUTSIDE in one.label) == is_outside
             )
         )
-
-
-_ON_TABLES = (*(scheme.value for scheme in TableScheme), "replicated tables")
 
 
 def _features(placed: PlacedTables, shard: Shard, batch: int) -> Float64s:

@@ -23,6 +23,43 @@ _MOST_TENSOR, _MOST_CONTEXT, _MOST_PIPELINE, _MOST_EXPERT = 16, 16, 64, 256
 _MICRO_BATCHES = (1, 2, 4)
 _MOST_CHUNKS = 16
 
+_FEWER_AT_ENDS = "fewer_at_ends"  # in the place of `Plan.layers_of_chunk`, which follows from it
+_SPREAD = "spread"  # in the place of `Plan.expert_stride`
+_REDUCED = "reduced"  # in the place of `Plan.precision.reduced`
+_FIELDS = {  # of `Plan`, by the variable's name
+    "order": "order",
+    "outer_dp": "outer_data",
+    "experts": "expert_stride",
+    "contiguous": "contiguous",
+    "overlap": "overlap",
+    "buckets": "bucket_bytes",
+    "shard_ranks": "shard_ranks",
+    "reduced": "precision",
+    "channels": "channels",
+    "first": "first",
+    "local_steps": "local_steps",
+    "precision": "precision",
+    "layers": "layers_of_chunk",
+}
+MORE_VARIABLES = tuple(_FIELDS)
+# What is chosen together, by column: the joint optimum stands beside that of each alone.
+DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "degrees": (
+        *("tp", "cp", "pp", "dp", "ep", "micro_batch", "microbatches", "sharding", "recompute"),
+        *("precision", "layers", "gpus"),
+    ),
+    "placement": ("order", "outer_dp", "experts"),
+    "schedule": ("schedule", "chunks", "contiguous", "overlap", "buckets"),
+    "network": ("shard_ranks", "reduced", "channels"),
+    "priority": ("first",),
+    "algorithm": ("local_steps",),
+}
+_BUCKETS = (2**27, 2**29, 2**31)
+_CHANNELS = (2, 4, 8, 16)
+_LOCAL_STEPS = (10, 100, 500)
+_FIRST = (Group.PIPELINE, Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT)
+_LARGEST = {"outer_dp": 64, "contiguous": 64, "shard_ranks": None}
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -102,44 +139,6 @@ def _of_schedules(draft: PlanDraft, limits: SpaceLimits) -> Iterator[Variable]:
         yield Variable("schedule", (*plain, *several))
     elif not draft.states("num_chunks") and draft.plan().schedule == "interleaved":
         yield _of_field("schedule", "num_chunks", list(chunks))
-
-
-_FEWER_AT_ENDS = "fewer_at_ends"  # in the place of `Plan.layers_of_chunk`, which follows from it
-_SPREAD = "spread"  # in the place of `Plan.expert_stride`
-_REDUCED = "reduced"  # in the place of `Plan.precision.reduced`
-_FIELDS = {  # of `Plan`, by the variable's name
-    "order": "order",
-    "outer_dp": "outer_data",
-    "experts": "expert_stride",
-    "contiguous": "contiguous",
-    "overlap": "overlap",
-    "buckets": "bucket_bytes",
-    "shard_ranks": "shard_ranks",
-    "reduced": "precision",
-    "channels": "channels",
-    "first": "first",
-    "local_steps": "local_steps",
-    "precision": "precision",
-    "layers": "layers_of_chunk",
-}
-MORE_VARIABLES = tuple(_FIELDS)
-# What is chosen together, by column: the joint optimum stands beside that of each alone.
-DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "degrees": (
-        *("tp", "cp", "pp", "dp", "ep", "micro_batch", "microbatches", "sharding", "recompute"),
-        *("precision", "layers", "gpus"),
-    ),
-    "placement": ("order", "outer_dp", "experts"),
-    "schedule": ("schedule", "chunks", "contiguous", "overlap", "buckets"),
-    "network": ("shard_ranks", "reduced", "channels"),
-    "priority": ("first",),
-    "algorithm": ("local_steps",),
-}
-_BUCKETS = (2**27, 2**29, 2**31)
-_CHANNELS = (2, 4, 8, 16)
-_LOCAL_STEPS = (10, 100, 500)
-_FIRST = (Group.PIPELINE, Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT)
-_LARGEST = {"outer_dp": 64, "contiguous": 64, "shard_ranks": None}
 
 
 def named(name: str) -> tuple[str, ...]:

@@ -85,6 +85,8 @@ _KINDS: Mapping[str, Any] = {
     "all2all_backend": str,
 }
 
+_MISSPELT = 0.9  # likeness (difflib) from which a keyword is taken for one that counts
+
 
 def engine_named(text: str) -> Engine:
     """The engine of a file of vLLM's settings, of their JSON, or of its command line.
@@ -322,9 +324,6 @@ def _resolved(stated: Mapping[str, Any]) -> dict[str, Any]:
         joined |= {key: value for key, value in _known(part).items() if key not in joined}
     wanted = {*_KINDS, "num_gpu_blocks", "cudagraph_capture_sizes"}
     return {key: value for key, value in joined.items() if key in wanted and value is not None}
-
-
-_MISSPELT = 0.9  # likeness (difflib) from which a keyword is taken for one that counts
 
 
 def _unused(keywords: Mapping[str, Any], where: str) -> tuple[str, ...]:

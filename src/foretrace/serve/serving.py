@@ -31,6 +31,8 @@ from foretrace.serve.running import EngineRun
 
 _POINTS = 120  # of a curve over time
 
+_OVERLOADED = 0.1  # of all requests, those that wait when the last one comes
+
 
 @dataclass(frozen=True)
 class ServiceTarget(Plain):
@@ -267,9 +269,6 @@ def latency_table(*named: tuple[str, LatencySpread]) -> Table:
         ),
         title="latencies in ms; from and to: 80 % interval of the mean",
     )
-
-
-_OVERLOADED = 0.1  # of all requests, those that wait when the last one comes
 
 
 def _overload(run: EngineRun) -> Iterator[str]:

@@ -21,6 +21,8 @@ from foretrace.simulate._compiled import (
     _walk_back,
 )
 
+NO_EDGE = -1
+
 
 def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeline:
     """Start and end of every node, in ns from the graph's zero.
@@ -113,9 +115,6 @@ def _described(graph: ExecutionGraph, node: int) -> str:
     place = "no lane" if lane == NO_LANE else graph.lanes[lane].label
     kind = NodeKind(int(graph.kind[node])).name
     return f"node {node} ({graph.names[int(graph.name[node])]!r}, {kind}, {place})"
-
-
-NO_EDGE = -1
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ DAMAGED = (
 SQLITE = b"SQLite format 3\0"
 _APPLE = "._"  # attributes that macOS puts beside files
 
+_fsspec: Any = optional("fsspec", extra="remote")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_MANY = re.compile(r"[*?\[]")
+
 
 def archive_of(path: Path) -> tuple[Path, str] | None:
     """The archive that a path leads into, and the member's name; `None` of a path of its own."""
@@ -159,11 +163,6 @@ def opened_member(path: Path, archive: Path, name: str) -> Iterator[BinaryIO]:
         raise TraceError(f"cannot read {path}: {archive} holds no file {name!r}") from err
     except DAMAGED as err:
         raise TraceError(f"cannot read {path}: the archive is damaged ({err})") from err
-
-
-_fsspec: Any = optional("fsspec", extra="remote")
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-_MANY = re.compile(r"[*?\[]")
 
 
 @contextmanager

@@ -15,6 +15,16 @@ import numpy as np
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.trace.columns import Category
 
+# What a half of a begin/end pair, a flow arrow, a memory record and a lane hold.
+HALF_FIELDS = 4  # is end, time, lane, row (of a begin)
+FLOW_FIELDS = 4  # is end, flow id, time, lane
+MEMORY_FIELDS = 6
+LANE_FIELDS = 4  # kind, process, device, number
+COLLECTIVE_FIELDS = 14  # row, then the columns of `CollectiveColumns` in their order
+SYNC_FIELDS = 6  # row, then the columns of `SyncColumns` in their order
+
+NUM_SLOTS = 256
+
 
 class ValueKind(IntEnum):
     """How a key's value is read."""
@@ -257,15 +267,6 @@ class ScanStatus(IntEnum):
     FULL = 5  # a table or pool has no room; enlarge and call again
 
 
-# What a half of a begin/end pair, a flow arrow, a memory record and a lane hold.
-HALF_FIELDS = 4  # is end, time, lane, row (of a begin)
-FLOW_FIELDS = 4  # is end, flow id, time, lane
-MEMORY_FIELDS = 6
-LANE_FIELDS = 4  # kind, process, device, number
-COLLECTIVE_FIELDS = 14  # row, then the columns of `CollectiveColumns` in their order
-SYNC_FIELDS = 6  # row, then the columns of `SyncColumns` in their order
-
-
 class KeyTable(NamedTuple):
     """Keys by hash of their length, first and last byte, in open addressing."""
 
@@ -274,9 +275,6 @@ class KeyTable(NamedTuple):
     begins: Int64s  # int64[keys + 1], into `texts`
     keys: Int64s  # int64[keys], Key
     kinds: Int64s  # int64[keys], Kind
-
-
-NUM_SLOTS = 256
 
 
 def slot_of(length: int, first: int, last: int) -> int:

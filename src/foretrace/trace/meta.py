@@ -18,6 +18,8 @@ _LARGEST_BASE_NS = 4 * 10**18  # year 2096; more would not leave room for a time
 _MOST_DIGITS = 20  # of a number written as text: more is in none of the fields
 _MAX_NOTES = 20
 
+KEPT_OF_CUT = "before that are kept"  # says of a file that was cut off what is left
+
 
 @dataclass(frozen=True)
 class DescribedFile:
@@ -30,9 +32,6 @@ class DescribedFile:
     device_names: tuple[str, ...]
     base_ns: int  # what timestamps are relative to
     notes: tuple[str, ...]
-
-
-KEPT_OF_CUT = "before that are kept"  # says of a file that was cut off what is left
 
 
 def described(members: dict[str, bytes]) -> DescribedFile:

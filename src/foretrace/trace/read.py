@@ -42,6 +42,9 @@ _KEPT_ON_DEVICE = {
     "dma_request": Category.MEMCPY,
 }
 
+# Words of a Kineto file's head. The list of events may begin far behind them.
+_WORDS = (b'"traceEvents"', b'"ph"', b'"deviceProperties"', b'"schemaVersion"')
+
 
 def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
     """The trace of one file; `base_ns` is added to every timestamp.
@@ -372,10 +375,6 @@ def _flow_columns(flows: Int64s, ends: Int64s, lane_rank: Int32s, base_ns: int) 
         from_lane=from_lane[order],
         to_lane=to_lane[order],
     )
-
-
-# Words of a Kineto file's head. The list of events may begin far behind them.
-_WORDS = (b'"traceEvents"', b'"ph"', b'"deviceProperties"', b'"schemaVersion"')
 
 
 def recognises(head: bytes) -> bool:

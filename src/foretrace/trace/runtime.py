@@ -10,6 +10,25 @@ import numpy as np
 
 from foretrace.base import Int32s, Int64s, UInt8s, used_positions
 
+# NCCL up to 2.18 names kernels ncclKernel_*, later ncclDevKernel_* and ncclSymkDevKernel_*; RCCL
+# does the same. After the colon: how c10d annotates the work of a backend. Then kernels that
+# frameworks bring themselves: PyTorch's symmetric memory, vLLM, TensorRT-LLM, NVSHMEM, DeepEP
+# (whatever its outer namespace is called: `dpsk::ep::internode::combine`), MSCCL++, AMD's quick
+# all-reduce, Transformer Engine's user buffers, TensorRT-LLM's and FlashInfer's all-reduces
+# (customAllReduceKernels.cu: `oneShotAllReduceKernel`; trtllm_mnnvl_allreduce.cuh), ROCm/mori's
+# experts (`mori::moe::EpDispatchInterNodeKernel`).
+_COMMUNICATION = re.compile(
+    r"(?:void )?(?:nccl|rccl|msccl|oneccl|ccl_)"
+    r"|(?:gloo|nccl|mpi|ucc|xccl|rccl):"
+    r"|.*(?:(?:one|two)_?shot_?all_?reduce|multimem_all_reduce|multimem_one_shot"
+    r"|cross_device_reduce|quickreduce|nvshmem|mscclpp|deep_ep::"
+    r"|::(?:internode|intranode)(?:_ll)?::|userbuffers_|allreduce_fusion_kernel"
+    r"|mori::moe::ep(?:dispatch|combine))",
+    re.IGNORECASE,
+)
+# What a user states that a kernel is stands behind its name: `my_kernel [as gemm]`.
+_STATED = re.compile(r" \[as (\w+)\]$")
+
 
 class RuntimeRole(IntEnum):
     """What a runtime call means for the order of work."""
@@ -124,26 +143,6 @@ def runtime_role_at(names: Sequence[str], position: Int32s | Int64s) -> UInt8s:
     role[used] = runtime_role(names[at] for at in used.tolist())
     found: UInt8s = role[position]
     return found
-
-
-# NCCL up to 2.18 names kernels ncclKernel_*, later ncclDevKernel_* and ncclSymkDevKernel_*; RCCL
-# does the same. After the colon: how c10d annotates the work of a backend. Then kernels that
-# frameworks bring themselves: PyTorch's symmetric memory, vLLM, TensorRT-LLM, NVSHMEM, DeepEP
-# (whatever its outer namespace is called: `dpsk::ep::internode::combine`), MSCCL++, AMD's quick
-# all-reduce, Transformer Engine's user buffers, TensorRT-LLM's and FlashInfer's all-reduces
-# (customAllReduceKernels.cu: `oneShotAllReduceKernel`; trtllm_mnnvl_allreduce.cuh), ROCm/mori's
-# experts (`mori::moe::EpDispatchInterNodeKernel`).
-_COMMUNICATION = re.compile(
-    r"(?:void )?(?:nccl|rccl|msccl|oneccl|ccl_)"
-    r"|(?:gloo|nccl|mpi|ucc|xccl|rccl):"
-    r"|.*(?:(?:one|two)_?shot_?all_?reduce|multimem_all_reduce|multimem_one_shot"
-    r"|cross_device_reduce|quickreduce|nvshmem|mscclpp|deep_ep::"
-    r"|::(?:internode|intranode)(?:_ll)?::|userbuffers_|allreduce_fusion_kernel"
-    r"|mori::moe::ep(?:dispatch|combine))",
-    re.IGNORECASE,
-)
-# What a user states that a kernel is stands behind its name: `my_kernel [as gemm]`.
-_STATED = re.compile(r" \[as (\w+)\]$")
 
 
 def is_communication(name: str) -> bool:

@@ -41,6 +41,11 @@ _SCRATCH_ROOM = 256  # what a signature's labels add to the text of one record
 # tables are rarely enlarged. Room that is never written to costs no memory.
 _BYTES_PER_RECORD = 150
 
+_KEYS = key_table()
+_WORDS = (np.frombuffer(b"traceEvents", np.uint8), np.frombuffer(b"nodes", np.uint8))
+_LABELS = np.frombuffer("".join(label for label, _ in SIGNATURE_MEMBERS).encode(), np.uint8)
+_LABEL_BEGINS = np.cumsum([0, *(len(label) for label, _ in SIGNATURE_MEMBERS)], dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class Scanned:
@@ -77,12 +82,6 @@ class _Work:
     counts: Counts
     state: Int64s
     members: dict[str, bytes]
-
-
-_KEYS = key_table()
-_WORDS = (np.frombuffer(b"traceEvents", np.uint8), np.frombuffer(b"nodes", np.uint8))
-_LABELS = np.frombuffer("".join(label for label, _ in SIGNATURE_MEMBERS).encode(), np.uint8)
-_LABEL_BEGINS = np.cumsum([0, *(len(label) for label, _ in SIGNATURE_MEMBERS)], dtype=np.int64)
 
 
 def scanned(source: OpenFile) -> Scanned:

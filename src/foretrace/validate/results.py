@@ -33,6 +33,36 @@ from foretrace.validate.verdict import ReplayVerdict
 if TYPE_CHECKING:  # what replays need not load
     from foretrace.estimate import SharedLinks
 
+NULL_MODEL_TEXT = {
+    Ablation.DEVICE: "the host's chain alone: nothing waits for the device",
+    Ablation.RENDEZVOUS: "recorded collective times; ranks do not wait for each other",
+    Ablation.INTER_STREAM: "streams do not wait for each other",
+}
+EDGE_TEXT = {
+    "HOST_ORDER": "host call to the next",
+    "THREAD": "host thread to another",
+    "LAUNCH": "launch call to device",
+    "QUEUE": "launch queue to blocked launch",
+    "WAKE": "device to waiting host",
+    "STREAM": "next on the same stream",
+    "INTER_STREAM": "stream to stream, from ids",
+    "PROGRAMMATIC": "next on the stream, begun early",
+    "GRAPH": "next in the same CUDA graph",
+    "INTER_STREAM_INFERRED": "stream to stream, inferred",
+    "ARRIVAL": "arrival at a collective",
+    "TRANSFER": "last arrival to transfer",
+    "GHOST": "unrecorded rank to the next",
+    "ISSUE": "host call to collective's worker",
+    "STATED": "as a file of dependencies states",
+}
+_ORIGINS = {
+    "recorded_host": ("host work", "recorded: calls and the time between"),
+    "recorded_device": ("device work", "recorded: kernels, copies and fills"),
+    "split": ("transfers", "recorded collectives, waits taken out"),
+    "estimated": ("estimated", "ranks not recorded, transfers with them"),
+    "constant": ("constants", "launch latency, hand-over, wake-up"),
+}
+
 
 @dataclass(frozen=True)
 class ErrorDistribution:
@@ -134,37 +164,6 @@ class NullModel:
 
     ablation: Ablation
     summary: ReplaySummary
-
-
-NULL_MODEL_TEXT = {
-    Ablation.DEVICE: "the host's chain alone: nothing waits for the device",
-    Ablation.RENDEZVOUS: "recorded collective times; ranks do not wait for each other",
-    Ablation.INTER_STREAM: "streams do not wait for each other",
-}
-EDGE_TEXT = {
-    "HOST_ORDER": "host call to the next",
-    "THREAD": "host thread to another",
-    "LAUNCH": "launch call to device",
-    "QUEUE": "launch queue to blocked launch",
-    "WAKE": "device to waiting host",
-    "STREAM": "next on the same stream",
-    "INTER_STREAM": "stream to stream, from ids",
-    "PROGRAMMATIC": "next on the stream, begun early",
-    "GRAPH": "next in the same CUDA graph",
-    "INTER_STREAM_INFERRED": "stream to stream, inferred",
-    "ARRIVAL": "arrival at a collective",
-    "TRANSFER": "last arrival to transfer",
-    "GHOST": "unrecorded rank to the next",
-    "ISSUE": "host call to collective's worker",
-    "STATED": "as a file of dependencies states",
-}
-_ORIGINS = {
-    "recorded_host": ("host work", "recorded: calls and the time between"),
-    "recorded_device": ("device work", "recorded: kernels, copies and fills"),
-    "split": ("transfers", "recorded collectives, waits taken out"),
-    "estimated": ("estimated", "ranks not recorded, transfers with them"),
-    "constant": ("constants", "launch latency, hand-over, wake-up"),
-}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,19 @@ _KNOWN_GROWTH, _PER_TENFOLD = 4.0, 0.25
 _TOLD, _STAYS = 0.05, 0.002
 _WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard deviations
 
+# By table; `None`: all of its keys.
+_ARRANGEABLE: dict[str, tuple[str, ...] | None] = {
+    "parallelism": ("tp", "cp", "dp", "pp", "ep", "etp", "order", "sequence_parallel"),
+    "batch": None,
+    "pipeline": None,
+    "sharding": ("level", "ranks", "bucket_bytes"),
+    "memory": None,
+    "overlap": ("gradients",),
+}
+
+# Of layers alone: those of a stated model can take the place of recorded ones.
+_OF_LAYERS = (("precision", "products"),)
+
 
 @dataclass(frozen=True)
 class ScenarioOutcome:
@@ -381,21 +394,6 @@ def _stretched(timeline: Timeline, step_ns: int) -> Timeline:
 def _ended(reason: NotShownError) -> str:
     """A refusal as a whole sentence, for another to follow."""
     return f"{str(reason).removesuffix('.')}."
-
-
-# By table; `None`: all of its keys.
-_ARRANGEABLE: dict[str, tuple[str, ...] | None] = {
-    "parallelism": ("tp", "cp", "dp", "pp", "ep", "etp", "order", "sequence_parallel"),
-    "batch": None,
-    "pipeline": None,
-    "sharding": ("level", "ranks", "bucket_bytes"),
-    "memory": None,
-    "overlap": ("gradients",),
-}
-
-
-# Of layers alone: those of a stated model can take the place of recorded ones.
-_OF_LAYERS = (("precision", "products"),)
 
 
 def check_arrangeable(before: Plan, after: Plan, *, has_layers: bool = False) -> None:

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 _GENERATOR = "Triton"
 
+_GEMM = "gemm"
+_COPIES = ("copy_", "clone", "contiguous")
+_MOST_BETWEEN = 2  # copies between a copy and the product that it serves: of its other operand
+_MOST_ROWS = 8  # patterns that are simulated, those first whose copies take most
+
 
 @dataclass(frozen=True)
 class OwnKernelRow(Plain):
@@ -133,12 +138,6 @@ def _bound(operator: IndexedOperator, kernels: FittedKernels) -> str:
         peak = kernels.chip.peak_flops_per_ns(dtype if is_wide else "fp32", on_matrix_units=False)
     balance = (peak or 0.0) / kernels.chip.memory_bytes_per_ns
     return "arithmetic" if peak and operator.intensity > balance else "memory"
-
-
-_GEMM = "gemm"
-_COPIES = ("copy_", "clone", "contiguous")
-_MOST_BETWEEN = 2  # copies between a copy and the product that it serves: of its other operand
-_MOST_ROWS = 8  # patterns that are simulated, those first whose copies take most
 
 
 @dataclass(frozen=True)

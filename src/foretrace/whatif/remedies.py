@@ -71,6 +71,10 @@ _STALLS = (
 )
 _FROM_PAGEABLE = "Pageable -> Device"  # of names of copies, as CUPTI and roctracer spell them
 
+_LEAST_SHARE = 0.005  # of the step: what gains less is not worth a change
+_MAX_TOGETHER = 3
+_MAX_TRIED = 5  # beside the best one, in the order of what they gain alone
+
 
 @dataclass(frozen=True)
 class PossibleChange:
@@ -257,11 +261,6 @@ def _equal_ranks(baseline: Baseline) -> Iterator[PossibleChange]:
         "weeks",
         "slow chips can be replaced, or work moved from slow ranks to fast ones",
     )
-
-
-_LEAST_SHARE = 0.005  # of the step: what gains less is not worth a change
-_MAX_TOGETHER = 3
-_MAX_TRIED = 5  # beside the best one, in the order of what they gain alone
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,22 @@ from foretrace.answer import (
 
 ROUNDING = 1e-9  # confidences nearer to each other are equal
 
+MOST_TELLING = ("component", "class", "kernel", "block", "collective")
+_TITLES = {
+    "component": "where the time goes",
+    "class": "by class",
+    "family": "by family of kernels",
+    "kernel": "by kernel",
+    "operator": "by operator and shapes",
+    "phase": "by phase",
+    "block": "by block",
+    "collective": "by collective",
+    "path": "on the critical path",
+    "host": "time of host threads, beside the step",
+}
+
+_RANK_TIMES = ("compute_ns", "transfer_ns", "wait_ns", "idle_ns")
+
 
 class Verdict(StrEnum):
     """Whether the spread between a run's own steps could make the difference."""
@@ -203,21 +219,6 @@ class Reason:
     sentence: str
 
 
-MOST_TELLING = ("component", "class", "kernel", "block", "collective")
-_TITLES = {
-    "component": "where the time goes",
-    "class": "by class",
-    "family": "by family of kernels",
-    "kernel": "by kernel",
-    "operator": "by operator and shapes",
-    "phase": "by phase",
-    "block": "by block",
-    "collective": "by collective",
-    "path": "on the critical path",
-    "host": "time of host threads, beside the step",
-}
-
-
 @dataclass(frozen=True, repr=False)
 class Comparison(Answer):
     """Two runs, or a run and its replay, or two scenarios: what got slower, and why.
@@ -336,9 +337,6 @@ class Comparison(Answer):
         }
         own = {"difference_ns": self.difference_ns, "percent": self.percent, "views": views}
         return plain_fields(self) | own
-
-
-_RANK_TIMES = ("compute_ns", "transfer_ns", "wait_ns", "idle_ns")
 
 
 def _difference(before: RankTime, after: RankTime, name: str) -> int:

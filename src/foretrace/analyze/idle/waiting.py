@@ -13,6 +13,8 @@ from foretrace.analyze.intervals import Intervals
 from foretrace.base import Float64s, Int64s, begins_run, joined_ranges, rows_by_value
 from foretrace.graph import NodeKind, Timeline
 
+_NOTHING = Intervals(start_ns=np.zeros(0, np.int64), end_ns=np.zeros(0, np.int64))
+
 
 def waiting_stretches(
     timeline: Timeline, waits: Waits, activities: dict[int, Activity]
@@ -29,9 +31,6 @@ def waiting_stretches(
     )
     order = np.lexsort((begin_ns, row))
     return _shared(timeline, waits, row[order], begin_ns[order], end_ns[order])
-
-
-_NOTHING = Intervals(start_ns=np.zeros(0, np.int64), end_ns=np.zeros(0, np.int64))
 
 
 def _transfers(timeline: Timeline) -> dict[int, Intervals]:

@@ -34,6 +34,13 @@ _MOST_REAL_BYTES = 4 << 30  # of a module that is run for real: a small machine'
 
 Loss = Callable[[Any], Any]
 
+_TITLES = {
+    EXPORT: "torch.export",
+    DISPATCH: "running it without memory",
+    FX: "torch.fx",
+    RUN: "running it for real",
+}
+
 
 @dataclass(frozen=True)
 class ModuleCall:
@@ -93,14 +100,6 @@ def ran(given: ModuleCall, way: str | None) -> ModuleRun:
         f"module {type(given.original).__name__} cannot be captured: " + "; ".join(reasons) + ". "
         "Give inputs with which it runs, and leave out what needs values of tensors"
     )
-
-
-_TITLES = {
-    EXPORT: "torch.export",
-    DISPATCH: "running it without memory",
-    FX: "torch.fx",
-    RUN: "running it for real",
-}
 
 
 def _exported(given: ModuleCall) -> ModuleRun:

@@ -33,6 +33,9 @@ _UNKNOWN_FAMILY = "unknown"
 _CACHE_LINE = 64  # bytes; what moves fewer only reads a number
 _SHORT = 10  # percentile of operators' times: on a CPU the very shortest only make views
 
+_Shape = tuple[str, float, float]  # operator, FLOPs, bytes
+_Took = tuple[float, float]  # median of calls and their sum, in ns
+
 
 @dataclass(frozen=True)
 class RecordedCosts:
@@ -123,10 +126,6 @@ def costs_of_recording(
     quickest = Quickest.of(points.values())
     lines = {name: fitted_line(one, shortest_ns, quickest) for name, one in points.items()}
     return RecordedCosts(lines, transfers, shortest_ns)
-
-
-_Shape = tuple[str, float, float]  # operator, FLOPs, bytes
-_Took = tuple[float, float]  # median of calls and their sum, in ns
 
 
 def _medians(group: Int64s, values: Int64s, size: int) -> Float64s:

@@ -51,6 +51,20 @@ _EDGE_COLOURS = {
 }
 _OTHER_EDGE = "#777777"
 
+_WIDTH, _HEIGHT = 210, 34  # of a box, in pixels
+_COLUMN, _ROW = 260, 52  # from box to box
+_LEFT, _TOP = 20, 64
+_SVG_LETTERS = 28  # that a box of that width holds in 12 pixels
+_LEGEND = 150  # width of one entry
+_STYLE = (
+    "text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1a1a1a}"
+    ".small{font-size:10px;fill:#555}.head{font-weight:600}"
+    "rect{stroke:#0003;rx:4}.centre{stroke:#000;stroke-width:2}"
+    "path{fill:none;stroke-width:1.3}"
+)
+
+_LETTERS = 40
+
 
 def short_text(graph: ExecutionGraph, node: int, letters: int) -> str:
     """A node's name without return type, arguments, and what else has no room."""
@@ -111,19 +125,6 @@ def edge_colour(kind: EdgeKind) -> str:
 def edge_text(kind: EdgeKind) -> str:
     """What a line means, in words."""
     return kind.name.lower().replace("_", " ")
-
-
-_WIDTH, _HEIGHT = 210, 34  # of a box, in pixels
-_COLUMN, _ROW = 260, 52  # from box to box
-_LEFT, _TOP = 20, 64
-_SVG_LETTERS = 28  # that a box of that width holds in 12 pixels
-_LEGEND = 150  # width of one entry
-_STYLE = (
-    "text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1a1a1a}"
-    ".small{font-size:10px;fill:#555}.head{font-weight:600}"
-    "rect{stroke:#0003;rx:4}.centre{stroke:#000;stroke-width:2}"
-    "path{fill:none;stroke-width:1.3}"
-)
 
 
 def svg_text(part: Subgraph) -> str:
@@ -243,9 +244,6 @@ def _rows(part: Subgraph, column: Int64s, num_columns: int) -> Int64s:
         row[node] = max(above, int(free[column[node]]))
         free[column[node]] = row[node] + 1
     return row
-
-
-_LETTERS = 40
 
 
 @dataclass(frozen=True)

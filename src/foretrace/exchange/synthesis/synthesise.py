@@ -50,6 +50,15 @@ from foretrace.trace import (
 
 NO_WAIT = -1
 
+_Followers = dict[tuple[int, ...], list[int]]
+
+DEFAULT_ORDER = 3  # tokens that decide on the next
+_MOST_ORDER = 100
+_MOST_RANKS = 1 << 17  # each is a file; the largest published job ran on about 100,000 devices
+_BYTES_PER_NODE = 2_000  # made, written and read again
+_FIRST_ID = 1  # 0 means no node to some readers
+_HOST_STREAMS = 1000  # where streams begin that stand for threads which communicate
+
 
 @dataclass(frozen=True)
 class SampledProgram:
@@ -100,9 +109,6 @@ def program(
         drawn_rank=np.searchsorted(seen.begins, drawn, side="right") - 1,
         standing=_standings(seen, drawn),
     )
-
-
-_Followers = dict[tuple[int, ...], list[int]]
 
 
 def _followers(seen: Observed, length: int) -> _Followers:
@@ -159,14 +165,6 @@ def _keys(seen: Observed) -> tuple[Int64s, Int64s]:
     of_rank = np.repeat(np.arange(seen.num_ranks), np.diff(seen.begins))
     key = of_rank * len(seen.tokens) + np.array(seen.token, np.int64)
     return key, np.lexsort((np.array(seen.duration_ns, np.int64), key))
-
-
-DEFAULT_ORDER = 3  # tokens that decide on the next
-_MOST_ORDER = 100
-_MOST_RANKS = 1 << 17  # each is a file; the largest published job ran on about 100,000 devices
-_BYTES_PER_NODE = 2_000  # made, written and read again
-_FIRST_ID = 1  # 0 means no node to some readers
-_HOST_STREAMS = 1000  # where streams begin that stand for threads which communicate
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,6 +38,8 @@ _FORWARD_NAME = re.compile(r"forward|fwd")
 _ENDS = (Phase.OPTIMIZER, Phase.UNKNOWN)
 _BACKWARDS = (Phase.BACKWARD, Phase.RECOMPUTE)
 
+_NEUTRAL = (int(Part.UNKNOWN), int(Phase.UNKNOWN), NO_LAYER, NO_MICROBATCH)
+
 
 def phases_of_points(points: WorkPoints, facts: ScopeFacts, names: Sequence[str]) -> UInt8s:
     """The phase of each point, uint8[points]; UNKNOWN where nothing tells."""
@@ -189,9 +191,6 @@ def neighbours(segment: Int64s, is_known: Bools) -> tuple[Int64s, Int64s]:
     safe = np.minimum(after, size - 1)
     after = np.where((after < size) & (segment[safe] == segment), after, -1)
     return before, after
-
-
-_NEUTRAL = (int(Part.UNKNOWN), int(Phase.UNKNOWN), NO_LAYER, NO_MICROBATCH)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ from foretrace.graph.operations.scopes import Scopes
 # What stands for the layers of a pass must do this share of its work, or it is a detail in it.
 MIN_SHARE = 0.25
 
+_MAX_TOKENS = 20_000  # of a pass: the search takes time in its square
+_NOTHING = np.zeros(0, np.int32)
+
 
 @dataclass(frozen=True)
 class ForwardLayers:
@@ -323,10 +326,6 @@ def _start_ns(points: WorkPoints, scopes: Scopes, row: int, before_ns: int | Non
         start_ns = began_ns
         scope = int(scopes.parent[scope])
     return start_ns
-
-
-_MAX_TOKENS = 20_000  # of a pass: the search takes time in its square
-_NOTHING = np.zeros(0, np.int32)
 
 
 def common_layer(

@@ -42,6 +42,8 @@ _SUBJECTS = (
 )
 _CATEGORY = {"module": Category.PYTHON, "annotation": Category.ANNOTATION}
 
+_Says: TypeAlias = Callable[[str, str], int]  # subject and name to a part or phase; 0: nothing
+
 
 @dataclass(frozen=True)
 class LayerMarks:
@@ -241,9 +243,6 @@ def span_of_points(rank: Int64s, start_ns: Int64s, end_ns: Int64s, points: WorkP
         is_inside = (place >= low) & (points.at_ns[rows] < end_ns[np.maximum(place, 0)])
         found[rows[is_inside]] = place[is_inside]
     return found
-
-
-_Says: TypeAlias = Callable[[str, str], int]  # subject and name to a part or phase; 0: nothing
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ _AFTER_ALL = np.iinfo(np.int64).max  # newer than all that is evaluated
 _BETWEEN = 3  # what passes data between stages stands between two passes
 _BACKWARDS = (Phase.BACKWARD, Phase.RECOMPUTE)
 
+MIN_ALIKE = 0.8  # of the operators of the longer of two passes are in the other too
+_FAR = 0.5  # of the longest way between two embeddings: nearer ones embed the same inputs
+
 
 @dataclass(frozen=True)
 class PassTable:
@@ -225,10 +228,6 @@ def _joined(
     forward_of[key[: len(rows)]] = forward[rows]
     joined[backward[back]] = forward_of[key[len(rows) :]]
     return joined
-
-
-MIN_ALIKE = 0.8  # of the operators of the longer of two passes are in the other too
-_FAR = 0.5  # of the longest way between two embeddings: nearer ones embed the same inputs
 
 
 def pass_begins(token: Int32s, is_embedding: Bools, group: Int64s, is_forward: Bools) -> Bools:

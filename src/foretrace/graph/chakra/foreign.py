@@ -30,6 +30,10 @@ _MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 _COMPUTE, _COMMUNICATE, _COPY = 0, 1, 2
 NUM_MARKS = 3  # records before a rank's own: its start, and the begin and end of its step
 
+# The kinds of the records that stand before a rank's own, and their durations.
+_MARK_KINDS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
+_NO_MARKS = (0,) * NUM_MARKS
+
 
 @dataclass(frozen=True)
 class Foreign:
@@ -368,8 +372,3 @@ def _edges(file: _File) -> tuple[Int64s, Int64s, Int64s]:
         np.concatenate([target for _, target, _ in parts]).astype(np.int64),
         np.concatenate([np.full(len(source), int(kind)) for source, _, kind in parts]),
     )
-
-
-# The kinds of the records that stand before a rank's own, and their durations.
-_MARK_KINDS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
-_NO_MARKS = (0,) * NUM_MARKS

@@ -21,6 +21,18 @@ from foretrace.graph.graph import Lane
 MAX_SPREAD_NS = 50_000  # residual of ends that belong together: NCCL's own is below 15 us
 MAX_LANES = 1_024  # pairs grow with the square; with more silent streams nothing is matched
 
+Score = tuple[int, int, int]
+
+MAX_FACTOR = 4  # a stream's partners have spreads within this factor of its best, ...
+MIN_SPREAD_NS = 2_000  # ... or below rounding
+MANY_OPS = 8  # operations from which ends tell a set for sure
+
+# What the other end of a transfer shows.
+_PARTNER = {
+    CollectiveKind.SEND: CollectiveKind.RECV,
+    CollectiveKind.RECV: CollectiveKind.SEND,
+}
+
 
 def coinciding_lanes(
     comm: CommunicationOps,
@@ -56,9 +68,6 @@ def coinciding_lanes(
         free.difference_update(best)
         fits.learn(best)
     return sorted(found)
-
-
-Score = tuple[int, int, int]
 
 
 class _Fits:
@@ -202,18 +211,6 @@ def _of_any_ranks(fits: _Fits, lanes: Mapping[int, Lane]) -> list[tuple[int, ...
             for lane in joined:
                 cluster[lane] = joined
     return sorted({tuple(sorted(own)) for own in cluster.values() if len(own) > 1})
-
-
-MAX_FACTOR = 4  # a stream's partners have spreads within this factor of its best, ...
-MIN_SPREAD_NS = 2_000  # ... or below rounding
-MANY_OPS = 8  # operations from which ends tell a set for sure
-
-
-# What the other end of a transfer shows.
-_PARTNER = {
-    CollectiveKind.SEND: CollectiveKind.RECV,
-    CollectiveKind.RECV: CollectiveKind.SEND,
-}
 
 
 def _spread_ns(ends_ns: Int64s, other_ns: Int64s) -> int:

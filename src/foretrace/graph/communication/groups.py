@@ -27,6 +27,8 @@ PAIR = 2
 MIN_STREAMS = 2  # a rank's only communication stream serves all ranks
 MAX_ASSIGNMENTS = 5_000  # per rank; beyond, every lane is taken to serve all ranks
 
+Sequence_ = tuple[tuple[str, int], ...]
+
 
 @dataclass(frozen=True)
 class NamedGroup:
@@ -238,9 +240,6 @@ def _assignments(lanes: Sequence[int], groups: Sequence[NamedGroup]) -> list[dic
             abs(number - WORKERS_PER_GROUP) for number in Counter(option.values()).values()
         ),
     )
-
-
-Sequence_ = tuple[tuple[str, int], ...]
 
 
 def _drop_contradictions(

@@ -40,6 +40,8 @@ _ONE_SIDED = frozenset(
 EARLY_NS = 20_000  # a member that left this long before the last arrived did not wait for it
 GHOST_MIN_WAIT_NS = 5_000  # a shorter wait is jitter of the transfer, no ghost holds it
 
+_NEVER, _LONG_AGO = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
 
 @dataclass(frozen=True)
 class MemberTransfers:
@@ -161,9 +163,6 @@ def _alike(
             key = (*key, collective.num_bytes, collective.dtype)
         keys.append(key)
     return keys
-
-
-_NEVER, _LONG_AGO = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def with_ends_of_transfers(

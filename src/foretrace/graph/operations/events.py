@@ -17,6 +17,15 @@ from foretrace.trace import Category, Trace
 
 NO_OP = -1
 
+STREAM_WAIT = "Stream Wait Event"
+EVENT_SYNC = "Event Sync"
+STREAM_SYNC = "Stream Sync"
+CONTEXT_SYNC = "Context Sync"
+# Waits that a stream passes on one by one. Beyond, only each lane's last: a stream that launches
+# nothing never forgets, and a walk through all it was told at every record takes minutes.
+MOST_TOLD = 64
+KINDS = frozenset({STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC})
+
 
 @dataclass(frozen=True)
 class LaunchOrder:
@@ -77,16 +86,6 @@ def launch_order(operations: Operations) -> LaunchOrder:
         streams_of_rank=tuple(tuple(own) for own in streams),
         lane_of_stream=lane_of_stream,
     )
-
-
-STREAM_WAIT = "Stream Wait Event"
-EVENT_SYNC = "Event Sync"
-STREAM_SYNC = "Stream Sync"
-CONTEXT_SYNC = "Context Sync"
-# Waits that a stream passes on one by one. Beyond, only each lane's last: a stream that launches
-# nothing never forgets, and a walk through all it was told at every record takes minutes.
-MOST_TOLD = 64
-KINDS = frozenset({STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC})
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,24 @@ GARBAGE_COLLECTION = "Python GC"  # begin of the mark of one, in `capture`
 _MOST_CALLED = 0.5  # of its time lies in operators that an operator calls, and it works itself
 WORKER_PREFIX = "gloo:"  # spans of a collective on the CPU
 
+_SEND = "c10d::send"
+START_SLACK_NS = 1_000  # a span may seem to start this much before its call
+_SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
+# Kinds whose call and span show the same tensor, so that sizes must agree.
+_SAME_SIZE = frozenset(
+    (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.SEND,
+        CollectiveKind.RECV,
+        CollectiveKind.BROADCAST,
+    )
+)
+
+EARLY_NS = 20_000  # an operation that began this long before its call returned: not its end's doing
+DEFAULT_LAUNCH_NS = 6_000  # median launch call of the public A100 and V100 traces: 5 to 12 us
+
+Columns = dict[str, NDArray[Any]]
+
 
 def call_rows(trace: Trace, op_correlations: Int64s) -> tuple[Int64s, UInt8s]:
     """Runtime calls that launch, wait, allocate, record or make a stream wait, and their roles.
@@ -176,20 +194,6 @@ def _is_on_worker(trace: Trace, lane: Integers) -> Bools:
     return is_worker_lane[lane]
 
 
-_SEND = "c10d::send"
-START_SLACK_NS = 1_000  # a span may seem to start this much before its call
-_SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
-# Kinds whose call and span show the same tensor, so that sizes must agree.
-_SAME_SIZE = frozenset(
-    (
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.SEND,
-        CollectiveKind.RECV,
-        CollectiveKind.BROADCAST,
-    )
-)
-
-
 def issue_events(trace: Trace, item_rows: Int64s, span_rows: Int64s) -> Int64s:
     """Row of the call that issued each span, int64[spans]; -1 where none fits."""
     calls = [
@@ -251,12 +255,6 @@ def _elements(trace: Trace, row: int) -> int | None:
         return None
     shape = _SHAPE.search(trace.strings[trace.signature[row]])
     return int(np.prod([int(size) for size in shape.group(1).split(",")])) if shape else None
-
-
-EARLY_NS = 20_000  # an operation that began this long before its call returned: not its end's doing
-DEFAULT_LAUNCH_NS = 6_000  # median launch call of the public A100 and V100 traces: 5 to 12 us
-
-Columns = dict[str, NDArray[Any]]
 
 
 def with_split_copies(

@@ -15,6 +15,14 @@ from foretrace.trace import BatchKind, Category, LaneKind, Trace, batch_of_mark,
 
 WHOLE_TRACE = -1  # the number of the only step of a trace without marks
 
+_HOST = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.PYTHON)
+_FRAMES = ("ProfilerStep", "PyTorch Profiler")  # around everything, they say nothing
+_PROFILER = ("torch/profiler/", "torch/autograd/profiler")  # from here on it is the profiler's end
+MAX_OPEN = 12  # names kept, the innermost
+# Spans that an exception or the profiler's stop closes end one after the other: within 0.14 ms in
+# a recording of torch 2.13 whose rank gave up.
+CLOSED_TOGETHER_NS = 1_000_000
+
 
 @dataclass(frozen=True)
 class StepMarks:
@@ -102,15 +110,6 @@ def step_table(marks: Sequence[StepMarks]) -> tuple[tuple[str, ...], list[dict[i
 def _is_idle(name: str) -> bool:
     batch = batch_of_mark(name)
     return batch is not None and batch.kind is BatchKind.IDLE
-
-
-_HOST = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.PYTHON)
-_FRAMES = ("ProfilerStep", "PyTorch Profiler")  # around everything, they say nothing
-_PROFILER = ("torch/profiler/", "torch/autograd/profiler")  # from here on it is the profiler's end
-MAX_OPEN = 12  # names kept, the innermost
-# Spans that an exception or the profiler's stop closes end one after the other: within 0.14 ms in
-# a recording of torch 2.13 whose rank gave up.
-CLOSED_TOGETHER_NS = 1_000_000
 
 
 def endings(traces: Sequence[Trace], ranks: Sequence[int], last_ns: Int64s) -> tuple[Ending, ...]:

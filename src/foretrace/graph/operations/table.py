@@ -41,6 +41,10 @@ HELD_AT_MOST_NS = 2_000_000_000  # longer, and the clocks of host and device dif
 HELD_FACTOR = 10  # and so many times what others need: a device's clock may be ahead
 Columns = dict[str, NDArray[Any]]
 
+_KIND_OF_CATEGORY = np.full(len(Category), NodeKind.KERNEL, np.uint8)
+_KIND_OF_CATEGORY[Category.MEMCPY] = NodeKind.MEMCPY
+_KIND_OF_CATEGORY[Category.MEMSET] = NodeKind.MEMSET
+
 
 @dataclass(frozen=True)
 class HostItems:
@@ -277,11 +281,6 @@ def _rank_columns(
         lanes.append(Lane(rank, is_device=False, process=-1, device=-1, number=-1))
         marks = marks.on_lane(len(lanes) - 1)
     return _RankColumns(_with_marks(items, marks, position, names), ops, marks)
-
-
-_KIND_OF_CATEGORY = np.full(len(Category), NodeKind.KERNEL, np.uint8)
-_KIND_OF_CATEGORY[Category.MEMCPY] = NodeKind.MEMCPY
-_KIND_OF_CATEGORY[Category.MEMSET] = NodeKind.MEMSET
 
 
 def _lanes(trace: Trace, rank: int) -> list[Lane]:

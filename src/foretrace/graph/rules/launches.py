@@ -19,6 +19,12 @@ from foretrace.graph.assembly import Edges, Places
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 
+BLOCKED_FACTOR = 4  # a launch so many times longer than one into a short queue may be blocked
+BLOCKED_MIN_NS = 20_000
+MIN_BLOCKED = 5  # so many launches must agree on a depth before it is believed
+DEPTH_SLACK = 8  # launches within this many of the depth count as held by the queue
+MIN_DEPTH = 32  # long launches with fewer pending operations were slow for another reason
+
 
 def launch_edges(operations: Operations, places: Places) -> Edges:
     """One edge per launched operation; one launch may own many (CUDA graphs, fused copies)."""
@@ -49,13 +55,6 @@ def launch_latency_samples(operations: Operations, is_free: Bools) -> Int64s:
     chosen = (ops.launch >= 0) & is_empty & ~ops.is_communication & ~is_repeat & is_free
     samples: Int64s = (ops.start_ns - items.end_ns[launch])[chosen]
     return samples
-
-
-BLOCKED_FACTOR = 4  # a launch so many times longer than one into a short queue may be blocked
-BLOCKED_MIN_NS = 20_000
-MIN_BLOCKED = 5  # so many launches must agree on a depth before it is believed
-DEPTH_SLACK = 8  # launches within this many of the depth count as held by the queue
-MIN_DEPTH = 32  # long launches with fewer pending operations were slow for another reason
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ MAX_LAST_WAVE = 0.1  # of an operation's time, and of the time the held one was 
 MAX_COUNTED = 15  # waits beyond this many make no other class
 _LONG_AGO = np.iinfo(np.int64).min // 2
 
+MAX_PASSES = 8  # classes of waits are ruled out at most so many times
+MAX_PENDING = 256  # collectives in flight on one rank; older ones were waited for unseen
+
 
 @dataclass(frozen=True)
 class Margins:
@@ -345,10 +348,6 @@ class _OpenWaits:
             if self.kind_of(source, op, *wait) not in ruled_out:
                 return source
         return None
-
-
-MAX_PASSES = 8  # classes of waits are ruled out at most so many times
-MAX_PENDING = 256  # collectives in flight on one rank; older ones were waited for unseen
 
 
 def _late_pairs(

@@ -24,6 +24,9 @@ RETURN_WITHIN_NS = 500_000  # a CPU collective's end explains a gap that ends th
 RETURN_WITHIN_PART = 4
 MIN_WAIT_NS = 5_000  # a shorter wait cannot be told from the work around it
 
+MIN_THREADS = 2  # nobody to pass a turn to
+MAX_THREADS = 64  # of one rank; with more, turns are not looked for
+
 
 @dataclass(frozen=True)
 class ThreadWaits:
@@ -89,10 +92,6 @@ def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
             found_turn.append(turn[turn >= 0])
     item, turn = np.concatenate(found_item), np.concatenate(found_turn)
     return item, turn, items.end_ns[turn]
-
-
-MIN_THREADS = 2  # nobody to pass a turn to
-MAX_THREADS = 64  # of one rank; with more, turns are not looked for
 
 
 def _turns_of_thread(

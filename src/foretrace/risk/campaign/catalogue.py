@@ -50,6 +50,10 @@ _UNITS = {
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(ms|s|min|h|d)?\s*")
 _LONGEST_NS = 1000 * 365 * NS_PER_DAY  # nine times longer does not fit 64 bits
 
+_SHELF = Shelf(noun="campaign", presets=Path(__file__).parent / "presets", error=RiskError)
+BEST = "best"  # a checkpoint interval that is found instead of stated
+_UNSET_NS = 1  # an interval until it is
+
 
 def duration_ns(text: str, what: str = "duration") -> int:
     """The duration that a text states, in ns; a bare `0` needs no unit.
@@ -67,11 +71,6 @@ def duration_ns(text: str, what: str = "duration") -> int:
     if found > _LONGEST_NS:
         raise RiskError(f"{what} is {text!r}, which is beyond a thousand years: check its unit")
     return round(found)
-
-
-_SHELF = Shelf(noun="campaign", presets=Path(__file__).parent / "presets", error=RiskError)
-BEST = "best"  # a checkpoint interval that is found instead of stated
-_UNSET_NS = 1  # an interval until it is
 
 
 def _time(name: str, *, is_required: bool = False) -> DescriptionKey:

@@ -22,6 +22,10 @@ _SCALES = (1 / 64, 1 / 8, 1.0, 8.0)
 # Source: "The Llama 3 Herd of Models", arXiv:2407.21783, table 5.
 OBSERVED_PER_HOST_DAY = 6 / (2048 * 54)
 
+_HOURS = 24.0
+_PER_FIT = 1e-9  # failures of an hour
+_BITS_PER_MBIT = 1e6
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorCheck:
@@ -196,11 +200,6 @@ def _account(
         other_share=sum(shares.values()),
         restarted_share=restarted.share(Account.PRODUCTIVE),
     )
-
-
-_HOURS = 24.0
-_PER_FIT = 1e-9  # failures of an hour
-_BITS_PER_MBIT = 1e6
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ _LONGEST_S = 1e12  # of work; what is simulated ends far earlier, and more would
 _QUANTILES = (0.05, 0.5, 0.95)
 _NO_DIGITS = 1_000  # from here on a decimal says nothing
 
+# bf16 parameters, fp32 gradients, and fp32 copy and two moments of Adam.
+# Source: ZeRO, arXiv:1910.02054, section 3.1, with gradients summed in fp32 as Llama 3 does.
+_STATE_BYTES = 2 + 4 + 12
+
 
 @dataclass(frozen=True, repr=False)
 class TrainingTime(Answer):
@@ -169,11 +173,6 @@ def _odds_text(odds: Mapping[str, float]) -> str:
     digits = 0 if odds["p50"] >= _NO_DIGITS else 1
     low, middle, high = (f"{odds[each]:,.{digits}f}" for each in ("p5", "p50", "p95"))
     return f"{middle} ({low} to {high})"
-
-
-# bf16 parameters, fp32 gradients, and fp32 copy and two moments of Adam.
-# Source: ZeRO, arXiv:1910.02054, section 3.1, with gradients summed in fp32 as Llama 3 does.
-_STATE_BYTES = 2 + 4 + 12
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,12 @@ from foretrace.risk.campaign.closed_form import renewal_ettr, replicas_ettr
 from foretrace.risk.campaign.outcome import Account, Outcome, accounts_of
 from foretrace.risk.campaign.simulate import simulate_campaign
 
+_WHILE_DOWN = {
+    WhileDown.NONE: "nothing fails while the job is down",
+    WhileDown.AGAIN: "a failure during a restart or stall begins it again",
+    WhileDown.ADD: "failures come by the wall clock, and each costs its stall in full",
+}
+
 
 class Scheme(StrEnum):
     """What happens after a failure."""
@@ -56,13 +62,6 @@ class SchemeResult:
             "per_paid_gpu": self.per_paid_gpu,
             **self.outcome.as_json(),
         }
-
-
-_WHILE_DOWN = {
-    WhileDown.NONE: "nothing fails while the job is down",
-    WhileDown.AGAIN: "a failure during a restart or stall begins it again",
-    WhileDown.ADD: "failures come by the wall clock, and each costs its stall in full",
-}
 
 
 @dataclass(frozen=True, repr=False)

@@ -65,6 +65,14 @@ _COMPONENT_KEYS = (
     DescriptionKey("source", str),
 )
 
+_UNNAMED = "not said"
+_LEMON_CHANCE = 0.01  # that any host is called a lemon by mistake
+_FEWEST_ROWS = 2
+# A gap's distance beyond which the log's failures do not come at a constant rate is
+# 1.36 / sqrt(n) for a known mean (Kolmogorov and Smirnov at 5%); estimating it makes that strict.
+_KS_5_PERCENT = 1.36
+_SECONDS_PER_DAY = 86_400
+
 
 def failure_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Names of all failure rates that are described, sorted."""
@@ -161,15 +169,6 @@ def all_failures(folders: Sequence[Path] = ()) -> FailureList:
     """
     names = failure_names(folders)
     return FailureList(tuple(load_failures(name, folders) for name in names))
-
-
-_UNNAMED = "not said"
-_LEMON_CHANCE = 0.01  # that any host is called a lemon by mistake
-_FEWEST_ROWS = 2
-# A gap's distance beyond which the log's failures do not come at a constant rate is
-# 1.36 / sqrt(n) for a known mean (Kolmogorov and Smirnov at 5%); estimating it makes that strict.
-_KS_5_PERCENT = 1.36
-_SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ _LEAST_EMPIRICAL = 100
 _LEAST_FITTED = 8  # with fewer, a family cannot be told from another: normal
 _MOST_POINTS = 2000  # of a sample that are looked at: the distance is then known to 0.02
 
+_TAIL = 0.1  # share of samples that a tail is fitted to
+
 
 class Family(StrEnum):
     """Shapes of distributions."""
@@ -210,9 +212,6 @@ def distance_between(one: Float64s, other: Float64s) -> float:
     at = np.concatenate([first, second])
     shares = [np.searchsorted(each, at, side="right") / len(each) for each in (first, second)]
     return float(np.abs(shares[0] - shares[1]).max())
-
-
-_TAIL = 0.1  # share of samples that a tail is fitted to
 
 
 def _with_tail(points: Float64s, above: Float64s) -> Float64s:

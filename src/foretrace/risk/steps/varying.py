@@ -39,6 +39,10 @@ from foretrace.simulate import (
 )
 from foretrace.workload import Group, Plan, group_size, groups_of, replica_of_rank
 
+_KERNEL, _COLLECTIVE = 0, 1  # rows of the table
+_MOST_FACTORS = 2**28  # 2 GiB
+_BYTES_OF_FACTOR = 48  # its place, its draw and its quantile, and what they are made of
+
 
 @dataclass(frozen=True)
 class JitterDraws:
@@ -141,11 +145,6 @@ def _sum_of(one: Float64s, other: Float64s) -> Float64s:
     middle = ends - masses[rising] / 2
     found: Float64s = np.interp(at, middle, sums[rising])
     return found
-
-
-_KERNEL, _COLLECTIVE = 0, 1  # rows of the table
-_MOST_FACTORS = 2**28  # 2 GiB
-_BYTES_OF_FACTOR = 48  # its place, its draw and its quantile, and what they are made of
 
 
 @dataclass(frozen=True, eq=False)

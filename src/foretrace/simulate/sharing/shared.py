@@ -35,6 +35,8 @@ from foretrace.simulate.static import check_columns, check_type, sentence
 
 OWN, SHARED, TRANSFER = 0, 1, 2  # what a node needs: its own time, a core, a share of one
 
+NO_FLOW = -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cores:
@@ -179,9 +181,6 @@ def _running(start_ns: Int64s, end_ns: Int64s, weight: Float64s) -> tuple[Int64s
     moment_ns, place = np.unique(np.concatenate((start_ns, end_ns)), return_inverse=True)
     change = np.bincount(place, weights=np.concatenate((weight, -weight)), minlength=len(moment_ns))
     return moment_ns, np.maximum(np.cumsum(change), 0.0)
-
-
-NO_FLOW = -1
 
 
 @dataclass(frozen=True, kw_only=True)

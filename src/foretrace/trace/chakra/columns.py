@@ -18,6 +18,11 @@ from foretrace.trace.columns import TraceMeta
 
 _TEXT_FIELDS = (ValueField.STRING, ValueField.BYTES)
 
+_NO_ROWS = np.zeros(0, np.int64)
+
+Attribute = tuple[ValueField, int | str | bytes]
+_NONE: Mapping[str, Attribute] = {}
+
 
 @dataclass(frozen=True)
 class Texts:
@@ -160,9 +165,6 @@ class ChakraNodes:
         return rows, owners
 
 
-_NO_ROWS = np.zeros(0, np.int64)
-
-
 def unknown_kinds(nodes: ChakraNodes) -> tuple[str, ...]:
     """A sentence on every type of node that the schema does not name."""
     kinds, counts = np.unique(nodes.kind[nodes.kind >= len(NodeType)], return_counts=True)
@@ -242,10 +244,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 1 << 7:
             break
     return value & ((1 << 64) - 1), at
-
-
-Attribute = tuple[ValueField, int | str | bytes]
-_NONE: Mapping[str, Attribute] = {}
 
 
 class Collected:

@@ -32,6 +32,32 @@ _NUMBERS = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
 _ITEM_BYTES, _NUM_ITEMS = 4, 3  # places in a tensor: id, storage, offset, elements, item bytes
 _TENSOR_FIELDS = 6
 
+# Values that the feeder's form gives, and the types that protobuf files give them.
+_FEEDER_FIELDS = {
+    "is_cpu_op": ValueField.BOOL,
+    "tensor_size": ValueField.UINT64,
+    "num_ops": ValueField.INT64,
+    "comm_type": ValueField.INT64,
+    "comm_size": ValueField.INT64,
+    "comm_priority": ValueField.INT32,
+    "comm_src": ValueField.INT32,
+    "comm_dst": ValueField.INT32,
+    "comm_tag": ValueField.INT32,
+    "pg_name": ValueField.STRING,
+}
+_JSONIZED_FIELDS = {
+    "doubleVal": ValueField.DOUBLE,
+    "int32Val": ValueField.INT32,
+    "int64Val": ValueField.INT64,
+    "uint32Val": ValueField.UINT32,
+    "uint64Val": ValueField.UINT64,
+    "boolVal": ValueField.BOOL,
+    "stringVal": ValueField.STRING,
+}
+# What hostile values raise where whole numbers of 64 bit and texts are expected.
+_DAMAGED = (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+_MOST_JSON_BYTES = 2 * 10**9  # read whole: JSON forms are small next to what protobuf is for
+
 
 def linked_nodes(
     content: Mapping[str, object],
@@ -197,33 +223,6 @@ def _number(value: object) -> float:
 
 def _stated_whole(value: object) -> int:
     return int(_number(value)) if isinstance(value, float) else int(str(value))
-
-
-# Values that the feeder's form gives, and the types that protobuf files give them.
-_FEEDER_FIELDS = {
-    "is_cpu_op": ValueField.BOOL,
-    "tensor_size": ValueField.UINT64,
-    "num_ops": ValueField.INT64,
-    "comm_type": ValueField.INT64,
-    "comm_size": ValueField.INT64,
-    "comm_priority": ValueField.INT32,
-    "comm_src": ValueField.INT32,
-    "comm_dst": ValueField.INT32,
-    "comm_tag": ValueField.INT32,
-    "pg_name": ValueField.STRING,
-}
-_JSONIZED_FIELDS = {
-    "doubleVal": ValueField.DOUBLE,
-    "int32Val": ValueField.INT32,
-    "int64Val": ValueField.INT64,
-    "uint32Val": ValueField.UINT32,
-    "uint64Val": ValueField.UINT64,
-    "boolVal": ValueField.BOOL,
-    "stringVal": ValueField.STRING,
-}
-# What hostile values raise where whole numbers of 64 bit and texts are expected.
-_DAMAGED = (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
-_MOST_JSON_BYTES = 2 * 10**9  # read whole: JSON forms are small next to what protobuf is for
 
 
 def read_feeder(path: Path) -> ChakraTrace:

@@ -26,6 +26,9 @@ CHAKRA_VERSION = (
     "1.0.0"  # what our files state: an empty metadata message would end the file for readers
 )
 
+# Types beyond the schema's version: mlcommons/chakra, pull request 216, at 86326cd.
+_PROPOSED = {8: "storage", 9: "batch", 10: "checkpoint"}
+
 
 class NodeType(IntEnum):
     """`Node.type`."""
@@ -38,10 +41,6 @@ class NodeType(IntEnum):
     COMM_SEND = 5
     COMM_RECV = 6
     COMM_COLL = 7
-
-
-# Types beyond the schema's version: mlcommons/chakra, pull request 216, at 86326cd.
-_PROPOSED = {8: "storage", 9: "batch", 10: "checkpoint"}
 
 
 def kind_name(kind: int) -> str:

@@ -40,6 +40,10 @@ _ADDED = {  # attributes of communication since 1.1.0 -> columns
     "global_rank_start": "first_rank", "global_rank_stride": "rank_stride",
 }  # fmt: skip
 
+# What tells the two apart in names that are else the same: "linear_et", "linear_kineto".
+_KINDS = re.compile(r"kineto|execution_trace|host|device|trace|et|pt|json|gz|tar|tgz")
+_MOST_FILES = 2_000  # of a folder that are looked at
+
 
 class _Side(msgspec.Struct):
     values: list[object] = []
@@ -320,11 +324,6 @@ def _whole(value: object, otherwise: int) -> int:
         return value
     text = str(value)
     return int(text) if text.lstrip("-").isdigit() else otherwise
-
-
-# What tells the two apart in names that are else the same: "linear_et", "linear_kineto".
-_KINDS = re.compile(r"kineto|execution_trace|host|device|trace|et|pt|json|gz|tar|tgz")
-_MOST_FILES = 2_000  # of a folder that are looked at
 
 
 def execution_traces_beside(paths: Sequence[Path]) -> dict[Path, Path]:

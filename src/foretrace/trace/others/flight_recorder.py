@@ -41,6 +41,8 @@ _CALL_NS = 1_000  # how long a call is told to take: dumps say when it began alo
 _LATER_NS = 2_000_000  # the dump is after all calls: none of them is taken to be open at its end
 _OWN_CODE = "/torch/"  # frames in here are PyTorch's
 
+_DECODER = msgspec.json.Decoder(Any)
+
 
 class FlightEntry(msgspec.Struct, frozen=True):
     """One call, as far as it is read; a member that a version does not write is left out."""
@@ -81,9 +83,6 @@ class FlightDump(msgspec.Struct, frozen=True):
     entries: list[FlightEntry] = []
     pg_config: dict[str, dict[str, str]] = {}
     version: str = ""
-
-
-_DECODER = msgspec.json.Decoder(Any)
 
 
 def recognises_flights(head: bytes) -> bool:

@@ -35,6 +35,31 @@ BESIDE_KEYS = (
 )
 _NOTHING = ("", "1")  # what stands where a degree is not used
 
+T = TypeVar("T")
+Row = Mapping[str, str]  # texts by column; "" where nothing was printed
+
+_RULES = ("software", "plans", "refused", "beside")  # own ones count before those of a base
+_KEYS = (
+    DescriptionKey("kind", str),
+    DescriptionKey("title", str),
+    DescriptionKey("hosts", dict[str, str | dict[str, str]], expected="a table of hosts"),
+    DescriptionKey("models", dict[str, str], expected="a table of texts"),
+    *(
+        DescriptionKey(name, list[dict[str, object]], expected="a list of tables")
+        for name in (*_RULES, "scalings")
+    ),
+    DescriptionKey("rival", dict[str, object], expected="a table"),
+    DescriptionKey("columns", dict[str, object], expected="a table"),
+)
+_WHERE = DescriptionKey("where", dict[str, str], is_required=True, expected="a table of texts")
+_SOFTWARE_KEYS = (_WHERE, DescriptionKey("is", Text, is_required=True))
+_PLAN_KEYS = (
+    _WHERE,
+    DescriptionKey("plan", dict[str, object], is_required=True, expected="a table"),
+)
+_REFUSED_KEYS = (_WHERE, DescriptionKey("because", Text, is_required=True))
+_HOST_KEYS = (DescriptionKey("host", Text, is_required=True), DescriptionKey("chip", Text))
+
 
 @dataclass(frozen=True)
 class SideTable:
@@ -96,32 +121,6 @@ def read_side_table(stated: Mapping[str, Any], folder: Path) -> SideTable:
             "add them, or name others under [[beside]]."
         )
     return SideTable(same, alike, stated.get("most_different", len(alike)), tuple(lines))
-
-
-T = TypeVar("T")
-Row = Mapping[str, str]  # texts by column; "" where nothing was printed
-
-_RULES = ("software", "plans", "refused", "beside")  # own ones count before those of a base
-_KEYS = (
-    DescriptionKey("kind", str),
-    DescriptionKey("title", str),
-    DescriptionKey("hosts", dict[str, str | dict[str, str]], expected="a table of hosts"),
-    DescriptionKey("models", dict[str, str], expected="a table of texts"),
-    *(
-        DescriptionKey(name, list[dict[str, object]], expected="a list of tables")
-        for name in (*_RULES, "scalings")
-    ),
-    DescriptionKey("rival", dict[str, object], expected="a table"),
-    DescriptionKey("columns", dict[str, object], expected="a table"),
-)
-_WHERE = DescriptionKey("where", dict[str, str], is_required=True, expected="a table of texts")
-_SOFTWARE_KEYS = (_WHERE, DescriptionKey("is", Text, is_required=True))
-_PLAN_KEYS = (
-    _WHERE,
-    DescriptionKey("plan", dict[str, object], is_required=True, expected="a table"),
-)
-_REFUSED_KEYS = (_WHERE, DescriptionKey("because", Text, is_required=True))
-_HOST_KEYS = (DescriptionKey("host", Text, is_required=True), DescriptionKey("chip", Text))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,15 @@ from foretrace.graph import (
     NodeKind,
 )
 
+# What a communication waited for that others then wait for; its launch is not.
+_PASSED = (
+    EdgeKind.STREAM,
+    EdgeKind.GRAPH,
+    EdgeKind.INTER_STREAM,
+    EdgeKind.INTER_STREAM_INFERRED,
+)
+_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+
 
 @dataclass(frozen=True)
 class Arranged:
@@ -43,16 +52,6 @@ def unchanged(graph: ExecutionGraph) -> Arranged:
         source_collective=np.arange(len(graph.collectives), dtype=np.int32),
         scale=np.ones(graph.num_nodes),
     )
-
-
-# What a communication waited for that others then wait for; its launch is not.
-_PASSED = (
-    EdgeKind.STREAM,
-    EdgeKind.GRAPH,
-    EdgeKind.INTER_STREAM,
-    EdgeKind.INTER_STREAM_INFERRED,
-)
-_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 
 def without_lone(

@@ -21,6 +21,10 @@ from foretrace.whatif.arrange.source import (
 )
 from foretrace.whatif.recorded.program import MadeOperator, MadeWait
 
+_WORKERS = 2  # of each gloo group, torch 2.13: the last but one may end last
+
+_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+
 
 def edges_in_ranks(source: RecordedNodes, sequence: NewSequence) -> Edges:
     """Edges between places of the sequence, but for host order, collectives and ghosts."""
@@ -226,9 +230,6 @@ def _made_on_host(sequence: NewSequence, made: Made) -> Edges:
     return _edges(found)
 
 
-_WORKERS = 2  # of each gloo group, torch 2.13: the last but one may end last
-
-
 def _edges(found: list[tuple[EdgeKind, int, int]]) -> Edges:
     """Edges one by one; those from or to NO_PLACE are left out."""
     kept = [each for each in found if NO_PLACE not in each[1:]]
@@ -258,9 +259,6 @@ def _next(entries: SlotIndex, lane: int, place: int) -> int:
     """The first operation of a lane behind a place; NO_PLACE if there is none."""
     found = entries.nth_last(np.array([lane]), np.array([place]), np.array([-1]))
     return int(found[0])
-
-
-_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 
 @dataclass(frozen=True)

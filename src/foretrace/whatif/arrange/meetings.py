@@ -28,6 +28,10 @@ from foretrace.workload import (
     meetings_of,
 )
 
+_SHOWN = 5  # ranks named in a sentence
+
+_NEIGHBOURLY = (Group.DATA, Group.CONTEXT)  # whose coalesced sends and receives go around a ring
+
 
 @dataclass(frozen=True)
 class Communicator:
@@ -46,9 +50,6 @@ class Communicator:
             return f"{way} transfers from rank {self.sender} to rank {receiver}"
         name = "recorded" if self.role.group == NO_GROUP else GROUPS[self.role.group].value
         return f"{name} group {shown_ranks(self.members)}"
-
-
-_SHOWN = 5  # ranks named in a sentence
 
 
 def shown_ranks(ranks: tuple[int, ...]) -> str:
@@ -130,9 +131,6 @@ def _as_recorded(rank: int, role: ExchangeRole, ranks: tuple[int, ...]) -> Commu
         return Communicator(role, ranks)
     peer = ranks[0] if ranks[1] == rank else ranks[1]
     return Communicator(replace(role, is_send=True), ranks, rank if role.is_send else peer)
-
-
-_NEIGHBOURLY = (Group.DATA, Group.CONTEXT)  # whose coalesced sends and receives go around a ring
 
 
 @dataclass(frozen=True)

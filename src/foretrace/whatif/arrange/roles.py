@@ -29,6 +29,8 @@ NO_ROLE = -1
 PAIR = 2
 _PIPELINE = GROUPS.index(Group.PIPELINE)
 
+_EXCHANGE = (NodeKind.LAUNCH, NodeKind.ARRIVE, NodeKind.FINISH)
+
 
 @dataclass(frozen=True)
 class ExchangeRole:
@@ -187,9 +189,6 @@ class _Finder:
             stage = coordinates(plan, rank)[Axis.PIPELINE] if is_planned else 0
             self._stages[rank] = stage if own is None else own.pipeline
         return self._stages[rank]
-
-
-_EXCHANGE = (NodeKind.LAUNCH, NodeKind.ARRIVE, NodeKind.FINISH)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,24 @@ from foretrace.workload import BY_HUB, BY_ITSELF, BY_LEFT, BY_RIGHT
 
 NO_PLACE = -1
 
+# What of its lane a node can be counted among: operations that streams and workers run, calls of
+# a thread, all else.
+OPERATIONS, CALLS, OTHERS = 0, 1, 2
+NUM_SLOTS_OF_LANE = 3
+
+DEVICE_OUT = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.FINISH)
+DEVICE_IN = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.ARRIVE)
+_CALLS = (
+    NodeKind.STEP_BEGIN,
+    NodeKind.STEP_END,
+    NodeKind.OPERATOR,
+    NodeKind.CALL,
+    NodeKind.LAUNCH,
+    NodeKind.SYNC,
+)
+_MADE_ANEW = (EdgeKind.QUEUE, EdgeKind.ARRIVAL, EdgeKind.TRANSFER, EdgeKind.GHOST)
+_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC, EdgeKind.GRAPH)
+
 
 @dataclass(frozen=True)
 class SlotIndex:
@@ -68,25 +86,6 @@ class SlotIndex:
         member = self.first[asked[is_there]] + at[is_there]
         found[is_there] = self.key[member] - asked[is_there] * self.num_places
         return found
-
-
-# What of its lane a node can be counted among: operations that streams and workers run, calls of
-# a thread, all else.
-OPERATIONS, CALLS, OTHERS = 0, 1, 2
-NUM_SLOTS_OF_LANE = 3
-
-DEVICE_OUT = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.FINISH)
-DEVICE_IN = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.ARRIVE)
-_CALLS = (
-    NodeKind.STEP_BEGIN,
-    NodeKind.STEP_END,
-    NodeKind.OPERATOR,
-    NodeKind.CALL,
-    NodeKind.LAUNCH,
-    NodeKind.SYNC,
-)
-_MADE_ANEW = (EdgeKind.QUEUE, EdgeKind.ARRIVAL, EdgeKind.TRANSFER, EdgeKind.GHOST)
-_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC, EdgeKind.GRAPH)
 
 
 @dataclass(frozen=True)

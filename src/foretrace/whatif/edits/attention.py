@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 _Model: TypeAlias = CostModel | FittedKernels
 
+_KNOWN_FORMAT = "bf16"  # a chip whose peak in it is not known is not modelled
+# Backward, five products take the place of four: scores are not kept, but multiplied again.
+_AGAIN = 5 / 4
+
 
 @dataclass(frozen=True)
 class Attention(WorkEdit):
@@ -125,11 +129,6 @@ def _model(job: CostedJob) -> _Model | None:
     if job.model is not None or job.chip is None:
         return job.model
     return FittedKernels(job.chip) if job.chip.peak_flops_per_ns(_KNOWN_FORMAT) else None
-
-
-_KNOWN_FORMAT = "bf16"  # a chip whose peak in it is not known is not modelled
-# Backward, five products take the place of four: scores are not kept, but multiplied again.
-_AGAIN = 5 / 4
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from foretrace.workload import Group
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
 
+_VALUES = tuple(group.value for group in Group)
+
 
 @dataclass(frozen=True)
 class Speed(WorkEdit):
@@ -204,9 +206,6 @@ def _first_of_blocks(graph: ExecutionGraph, nodes: Int64s, entry: Int64s) -> Int
     order = np.lexsort((nodes, entry))
     _, first = np.unique(block[order], return_index=True)
     return np.sort(order[first])
-
-
-_VALUES = tuple(group.value for group in Group)
 
 
 @dataclass(frozen=True)

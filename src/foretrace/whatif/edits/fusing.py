@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 _ON_HOST = (*HOST_KINDS, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
 
+_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC, EdgeKind.GRAPH)
+_OF_LAUNCH = (*_IN_ORDER, EdgeKind.LAUNCH)  # what a later kernel of a run may wait for
+_OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
+
+_PASSED = (NodeKind.HOST_SEGMENT, NodeKind.CALL)  # recorded into the graph, or not done at all
+
 
 @dataclass(frozen=True)
 class HostRuns:
@@ -83,11 +89,6 @@ def _counted(flags: Bools, run: Int64s) -> Int64s:
     first = np.searchsorted(run, run)  # first row of each row's run
     counted: Int64s = count - count[first] + number[first]
     return counted
-
-
-_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC, EdgeKind.GRAPH)
-_OF_LAUNCH = (*_IN_ORDER, EdgeKind.LAUNCH)  # what a later kernel of a run may wait for
-_OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
 
 
 @dataclass(frozen=True)
@@ -269,9 +270,6 @@ def _without_launches(graph: ExecutionGraph, first: Int64s, is_gone: Bools) -> I
     segments = has_segment & is_inside
     into[segment[segments]] = ahead[segments]
     return into
-
-
-_PASSED = (NodeKind.HOST_SEGMENT, NodeKind.CALL)  # recorded into the graph, or not done at all
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 
 _SHARE = 0.5  # of attention; only how it grows counts here
 
+# What a step's own thread spends on a batch that workers made: it maps shared memory and gives the
+# last batch's back; whoever reads the batch first touches each of its pages. Measured as CPU time
+# of that thread, PyTorch 2.13's DataLoader on an AMD EPYC, batches of 0.4 to 38.5 MB: 1.19, 2.16,
+# 6.22 and 11.18 ms, and 0.09, 0.56, 1.80 and 3.17 ms more for the first reading than the second.
+_TAKEN_NS, _TAKEN_NS_PER_BYTE, _TOUCHED_NS_PER_BYTE = 1_070_000, 0.262, 0.083
+WORKERS = "workers"
+# Of names of copies, as CUPTI and roctracer spell them.
+_TO_DEVICE, _PAGEABLE = "HtoD", "Pageable"
+_WORD = 4  # bytes of an element whose format a list of tensors does not tell
+_LOADING_KINDS = (NodeKind.HOST_SEGMENT, NodeKind.OPERATOR, NodeKind.CALL)
+
 
 @dataclass(frozen=True)
 class UnevenDocuments(WorkEdit):
@@ -105,18 +116,6 @@ class UnevenDocuments(WorkEdit):
         if job.transformer is None or job.model is None:
             return DocumentWork.of_share(job.plan.sequence, _SHARE)
         return document_work(job.transformer, job.plan, job.model)
-
-
-# What a step's own thread spends on a batch that workers made: it maps shared memory and gives the
-# last batch's back; whoever reads the batch first touches each of its pages. Measured as CPU time
-# of that thread, PyTorch 2.13's DataLoader on an AMD EPYC, batches of 0.4 to 38.5 MB: 1.19, 2.16,
-# 6.22 and 11.18 ms, and 0.09, 0.56, 1.80 and 3.17 ms more for the first reading than the second.
-_TAKEN_NS, _TAKEN_NS_PER_BYTE, _TOUCHED_NS_PER_BYTE = 1_070_000, 0.262, 0.083
-WORKERS = "workers"
-# Of names of copies, as CUPTI and roctracer spell them.
-_TO_DEVICE, _PAGEABLE = "HtoD", "Pageable"
-_WORD = 4  # bytes of an element whose format a list of tensors does not tell
-_LOADING_KINDS = (NodeKind.HOST_SEGMENT, NodeKind.OPERATOR, NodeKind.CALL)
 
 
 @dataclass(frozen=True)

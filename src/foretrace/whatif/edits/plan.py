@@ -33,6 +33,8 @@ _COUNTED = {
     "ep": "expert",
 }
 
+_BATCH = ("micro_batch", "num_microbatches", "global_batch", "sequence")
+
 
 class _PlanEdit(Edit, ABC):
     """An edit whose sentence is what it changes about the plan."""
@@ -191,9 +193,6 @@ class Batch(_PlanEdit):
             path=None,
         )
         return replace(scenario, plan=new)
-
-
-_BATCH = ("micro_batch", "num_microbatches", "global_batch", "sequence")
 
 
 @dataclass(frozen=True)

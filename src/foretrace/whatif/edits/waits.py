@@ -26,6 +26,13 @@ from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, Work
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
 
+# The others have edits of their own.
+_MEANT = tuple(
+    kind
+    for kind in StallKind
+    if kind not in {StallKind.NONE, StallKind.DATA, StallKind.SYNCHRONISATION}
+)
+
 
 @dataclass(frozen=True)
 class RemoveSync(WorkEdit):
@@ -211,14 +218,6 @@ def _calls_before(graph: ExecutionGraph, calls: Int64s, steps: int) -> Int64s:
 
 def _lag_ns(graph: ExecutionGraph) -> int:
     return next((one.lag_ns for one in graph.constants if one.kind == EdgeKind.WAKE), 0)
-
-
-# The others have edits of their own.
-_MEANT = tuple(
-    kind
-    for kind in StallKind
-    if kind not in {StallKind.NONE, StallKind.DATA, StallKind.SYNCHRONISATION}
-)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
 # some share: 3% on DDP's buckets of 4 MiB over parameters of up to 2 MiB.
 _SCRAP = 0.1
 
+_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
+
 
 @dataclass(frozen=True)
 class Filling:
@@ -305,9 +307,6 @@ def _scaled(
         return replace(each, placed=replace(each.placed, scale=scale, scale_bytes=scale_bytes))
 
     return unit.with_stretches(map(of, own) for own in unit.stretches)
-
-
-_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
 
 
 class BucketWaits:

@@ -46,6 +46,8 @@ _OF_GRADIENTS = {
 }
 _OF_TRAINING = {**_OF_GRADIENTS, "recompute": "recompute", "data": "dp"}
 
+_OF_PASSES = {"num_microbatches", "recompute", "sharding", "overlap.gradients"}
+
 
 def rearrangement_notes(
     unit_index: UnitIndex,
@@ -179,9 +181,6 @@ def _of_nothing(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Ite
         yield f"forward passes only: nothing is done for {found}, as there are no gradients"
     elif found and new.data * new.context == 1:
         yield f"dp 1: nothing is done for {found}, as no gradients are reduced"
-
-
-_OF_PASSES = {"num_microbatches", "recompute", "sharding", "overlap.gradients"}
 
 
 def check(

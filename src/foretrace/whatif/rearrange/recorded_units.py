@@ -29,6 +29,10 @@ from foretrace.graph import (
 from foretrace.whatif.recorded.passes import runs_of_layers
 from foretrace.whatif.recorded.program import Coordinates, Program, RecordedPiece
 
+_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
+_ENDS = (Part.EMBEDDING, Part.HEAD, Part.LOSS)
+_Key = tuple[bool, int]  # forward or not, microbatch
+
 
 class PieceRole(Enum):
     """What a piece is to its unit."""
@@ -104,11 +108,6 @@ class RankRun:
     opening: tuple[RecordedPiece, ...]  # before the first step
     steps: tuple[StepRun, ...]
     closing: tuple[RecordedPiece, ...]  # behind the last one
-
-
-_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
-_ENDS = (Part.EMBEDDING, Part.HEAD, Part.LOSS)
-_Key = tuple[bool, int]  # forward or not, microbatch
 
 
 @dataclass(frozen=True)

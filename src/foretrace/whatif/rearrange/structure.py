@@ -50,6 +50,9 @@ _FIELDS = (
 )
 _OVERLAPS = ("gradients",)
 
+UnitKey = tuple[Pass, int, int]  # of a new unit: which pass, microbatch and chunk
+HALVES = (Pass.INPUT, Pass.WEIGHT)
+
 
 def changed_fields(before: Scenario, after: Scenario) -> tuple[str, ...]:
     """Names of what differs between two scenarios' structures; none: it stays."""
@@ -67,10 +70,6 @@ def changed_fields(before: Scenario, after: Scenario) -> tuple[str, ...]:
     if new.pipeline == 1 and old.pipeline == 1 and new.num_microbatches == 1:
         found = [name for name in found if name not in {"schedule", "contiguous"}]
     return tuple(found)
-
-
-UnitKey = tuple[Pass, int, int]  # of a new unit: which pass, microbatch and chunk
-HALVES = (Pass.INPUT, Pass.WEIGHT)
 
 
 @dataclass(frozen=True)

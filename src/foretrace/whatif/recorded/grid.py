@@ -34,6 +34,8 @@ _SMALL = 1e-3
 
 Ranks = tuple[int, ...]
 
+_KEYS = {"tensor": "tp", "context": "cp", "data": "dp", "pipeline": "pp", "expert": "ep"}
+
 
 @dataclass(frozen=True)
 class Degrees:
@@ -188,9 +190,6 @@ def _expert(exchanges: Sequence[RecordedExchange]) -> int:
     has_backward = any(each.phase == Phase.BACKWARD for each in exchanges)
     both = sizes[0] & sizes[1] if has_backward else sizes[0]
     return max(both, default=1)
-
-
-_KEYS = {"tensor": "tp", "context": "cp", "data": "dp", "pipeline": "pp", "expert": "ep"}
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,22 @@ from foretrace.workload import Axis, Group, Plan
 
 _HANDED = (EdgeKind.LAUNCH, EdgeKind.ISSUE)
 
+# Work of its own; all else on the host belongs to the work that comes next.
+_WORKING = (
+    NodeKind.LAUNCH,
+    NodeKind.OPERATOR,
+    NodeKind.KERNEL,
+    NodeKind.MEMCPY,
+    NodeKind.MEMSET,
+    NodeKind.ARRIVE,
+    NodeKind.FINISH,
+)
+_MARKS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
+
+# Of a collective whose ranks are no group of the plan.
+NO_GROUP = -1
+GROUPS = tuple(Group)  # what `Program.group_of_collective` refers to
+
 
 @dataclass(frozen=True)
 class IssueOrder:
@@ -146,19 +162,6 @@ def _raise_along_lanes(key_ns: Int64s, by_lane: Int64s, first: Int64s) -> None:
     key_ns[by_lane] = moments[np.maximum.accumulate(place + shift) - shift]
 
 
-# Work of its own; all else on the host belongs to the work that comes next.
-_WORKING = (
-    NodeKind.LAUNCH,
-    NodeKind.OPERATOR,
-    NodeKind.KERNEL,
-    NodeKind.MEMCPY,
-    NodeKind.MEMSET,
-    NodeKind.ARRIVE,
-    NodeKind.FINISH,
-)
-_MARKS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
-
-
 def pieces_of(recording: Recording) -> dict[int, tuple[RecordedPiece, ...]]:
     """The pieces of every recorded rank, in issue order; each node but hubs and ghosts in one."""
     graph = recording.graph
@@ -210,11 +213,6 @@ def _owners(graph: ExecutionGraph, order: IssueOrder) -> Int64s:
     is_same = (graph.rank[after] == graph.rank[owner[is_idle]]) & ~graph.is_of(*_MARKS)[after]
     owner[is_idle] = np.where(is_same, after, owner[is_idle])
     return owner
-
-
-# Of a collective whose ranks are no group of the plan.
-NO_GROUP = -1
-GROUPS = tuple(Group)  # what `Program.group_of_collective` refers to
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,11 @@ SCATTER = CollectiveKind.REDUCE_SCATTER
 BARRIER = "barrier"
 _PAIR = 2
 
+_UNNAMED = (
+    "sends and receives do not name the two ranks that take part, so the pipeline's stages were "
+    "not told apart: record without a pipeline, or with NCCL, to change layers or degrees"
+)
+
 
 @dataclass(frozen=True)
 class RecordedExchange:
@@ -81,12 +86,6 @@ def exchanges_of(graph: ExecutionGraph) -> tuple[RecordedExchange, ...]:
         )
         found.append(exchange)
     return tuple(found)
-
-
-_UNNAMED = (
-    "sends and receives do not name the two ranks that take part, so the pipeline's stages were "
-    "not told apart: record without a pipeline, or with NCCL, to change layers or degrees"
-)
 
 
 @dataclass(frozen=True)

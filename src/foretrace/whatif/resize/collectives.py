@@ -44,6 +44,8 @@ _FEW_ELEMENTS = 8  # a norm, a flag, a loss: of no tensor's size
 # Of collectives of unknown sizes: what the largest and the smallest in training have.
 _LARGE_BYTES, _TINY_BYTES = 1 << 30, 8
 
+_Answer = tuple[float, float, float] | None  # duration and both ends, in ns
+
 
 @dataclass(frozen=True)
 class Exchanged:
@@ -307,9 +309,6 @@ def _untold(asked: SizedCollective) -> ScenarioError:
         f"nothing tells what {asked.name} of {asked.num_bytes:,} bytes over {len(asked.ranks)} "
         "ranks takes: state the machine, or give costs from a table that `foretrace measure` makes."
     )
-
-
-_Answer = tuple[float, float, float] | None  # duration and both ends, in ns
 
 
 def _answers(

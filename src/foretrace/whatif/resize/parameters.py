@@ -16,6 +16,8 @@ from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
 from foretrace.whatif.resize.signatures import NO_WEIGHT, Signatures
 from foretrace.workload import Turn
 
+_Pair = tuple[Fraction, Fraction]  # numbers before and after
+
 
 @dataclass(frozen=True)
 class Amounts:
@@ -57,9 +59,6 @@ def amounts_of(blocks: RecordedBlocks, signatures: Signatures, known: Dimensions
         table_size=int(table[0]),
         of_rank=_of_ranks(blocks.graph, layer, table),
     )
-
-
-_Pair = tuple[Fraction, Fraction]  # numbers before and after
 
 
 def _sizes(known: Dimensions, *names: str) -> _Pair:

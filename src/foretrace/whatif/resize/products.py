@@ -35,6 +35,8 @@ _OPERANDS = {
 }
 _TURNED = ("linear", "mkldnn_linear")  # their weight is n x k
 
+ANCHOR = "attention"
+
 
 @dataclass(frozen=True)
 class SizedWeight:
@@ -99,9 +101,6 @@ class ProductRole:
             Turn.WEIGHT_GRADIENT: (weight.outputs, TOKENS, weight.inputs),
         }[self.turn]
         return (names[2], names[1], names[0]) if self.is_swapped else names
-
-
-ANCHOR = "attention"
 
 
 def multiplied(base: str, shapes: Shapes) -> Multiplied | None:

@@ -41,6 +41,10 @@ _MATRIX = 2  # dimensions
 _ACTIVATIONS = 3
 _GROUPED = {"_grouped_mm", "grouped_mm"}
 
+_LAST_PARTS = (Part.HEAD, Part.LOSS, Part.UNKNOWN)
+_FIRST_PARTS = (Part.EMBEDDING, Part.UNKNOWN, Part.LAYER)
+_MATRIX = 2  # dimensions
+
 
 @dataclass(frozen=True, repr=False)
 class ReadSizes(Answer):
@@ -433,11 +437,6 @@ def _has_sums(program: Program) -> bool:
     )
     groups = program.group_of_collective[graph.collective[is_end]]
     return bool((groups == GROUPS.index(Group.TENSOR)).any())
-
-
-_LAST_PARTS = (Part.HEAD, Part.LOSS, Part.UNKNOWN)
-_FIRST_PARTS = (Part.EMBEDDING, Part.UNKNOWN, Part.LAYER)
-_MATRIX = 2  # dimensions
 
 
 def vocabulary_of(blocks: RecordedBlocks, hidden: int | None) -> tuple[int | None, tuple[int, ...]]:

@@ -27,6 +27,8 @@ RECORDED = "measured"
 _SIZES_APART = 2  # between sizes that tell a start
 _BY_ELEMENTS, _BY_NEIGHBOURS = "by elements", "like its neighbours"
 
+_NOT_BY_NEIGHBOURS = (Part.OPTIMIZER, Part.BUCKET, Part.DATA)
+
 
 @dataclass(frozen=True)
 class Ratios:
@@ -198,9 +200,6 @@ def _by_neighbours(into: Ratios, blocks: RecordedBlocks, is_open: Bools, amounts
     into.source[into.is_guessed] = Source.MEASURED
     into.source[changed] = Source.SCALED
     into.family[changed] = into.families.index(_BY_NEIGHBOURS)
-
-
-_NOT_BY_NEIGHBOURS = (Part.OPTIMIZER, Part.BUCKET, Part.DATA)
 
 
 def _put(

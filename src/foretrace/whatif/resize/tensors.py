@@ -66,6 +66,14 @@ _WITHOUT_NAMES: Mapping[int, tuple[str, ...]] = {
 }
 _INTEGERS = ("int64", "int32", "bool", "int8", "uint8")
 
+_OF_ENDS = (HIDDEN, VOCABULARY)
+
+Shape = tuple[int, ...]
+
+# Numbers among an operator's values up to here may count dimensions or be switches; larger ones
+# that are a dimension of its tensors are taken to be that dimension.
+_LARGEST_AXIS = 7
+
 
 @dataclass(frozen=True)
 class TensorPlace:
@@ -170,9 +178,6 @@ def _order(
     return (sum(widths), not _is_consistent(meaning, place), *at)
 
 
-_OF_ENDS = (HIDDEN, VOCABULARY)
-
-
 def _of_place(widths: tuple[Named, ...], place: TensorPlace) -> tuple[Named, ...]:
     """Widths that are met at a place of the model, where one of them fits."""
     if place.is_parameter:
@@ -217,13 +222,6 @@ def _is_spoken_for(meaning: Meaning, place: TensorPlace) -> bool:
     """Whether a neighbour has the width that was chosen."""
     widths = [one.name for one in meaning if one is not None and one.kind is DimensionKind.WIDTH]
     return bool(place.weights) and all(name in place.likely for name in widths)
-
-
-Shape = tuple[int, ...]
-
-# Numbers among an operator's values up to here may count dimensions or be switches; larger ones
-# that are a dimension of its tensors are taken to be that dimension.
-_LARGEST_AXIS = 7
 
 
 def with_shapes(

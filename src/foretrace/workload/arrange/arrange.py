@@ -34,6 +34,9 @@ from foretrace.graph import (
 # in the order of the collective's ranks.
 BY_HUB, BY_ITSELF, BY_LEFT, BY_RIGHT = 1, 2, 4, 8
 
+Columns = dict[str, NDArray[np.generic]]
+_LABELS_OF_HUB = ("part", "phase", "layer", "microbatch")
+
 
 @dataclass(frozen=True)
 class Meetings:
@@ -143,10 +146,6 @@ def meetings_of(arrive: Int64s, finish: Int64s, *, group: Int64s, rank: Int64s) 
         group=group[lead],
         position=turn[lead],
     )
-
-
-Columns = dict[str, NDArray[np.generic]]
-_LABELS_OF_HUB = ("part", "phase", "layer", "microbatch")
 
 
 @dataclass(frozen=True)

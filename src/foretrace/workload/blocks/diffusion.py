@@ -47,6 +47,12 @@ from foretrace.workload.plan.plan import Plan
 
 _PICTURE, _TEXT = "picture", "words"
 
+_TIME_WIDTH = 4  # width of the time embedding over the first level's channels
+_WIDENING = 4  # of a transformer's feed-forward part
+_TIME_CONVOLUTIONS = 4  # of a residual block over time
+_FIRST_TIME_HEADS = 8  # of the transformer over time right after the first convolution
+_SQUARE, _POINT, _OVER_TIME = (3, 3), (1, 1), (3, 1, 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PatchedWalk(NetworkWalk):
@@ -167,13 +173,6 @@ class PatchedWalk(NetworkWalk):
         shape = (rows, self.model.hidden)
         yield Pointwise(f"{label} gate", "aten::mul", shape, self.kept)
         yield self.sum_of(label, shape)
-
-
-_TIME_WIDTH = 4  # width of the time embedding over the first level's channels
-_WIDENING = 4  # of a transformer's feed-forward part
-_TIME_CONVOLUTIONS = 4  # of a residual block over time
-_FIRST_TIME_HEADS = 8  # of the transformer over time right after the first convolution
-_SQUARE, _POINT, _OVER_TIME = (3, 3), (1, 1), (3, 1, 1)
 
 
 def blocks_of_diffusion(model: DenoisingUNet | DiT, plan: Plan) -> ModelBlocks:

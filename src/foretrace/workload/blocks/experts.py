@@ -47,6 +47,8 @@ from foretrace.workload.models.recompute import RecomputeModule
 from foretrace.workload.models.transformer import Experts
 from foretrace.workload.plan.plan import AdaptedModule, Copies, Group
 
+_WIDE = "fp32"
+
 
 def feed_forward_steps(
     setting: Setting, width: int, *, label: str = "", is_last: bool = True
@@ -78,9 +80,6 @@ def feed_forward_steps(
         activation_step(setting, setting.tokens, own, is_gated=said.is_gated),
         rows_divided(setting, down, is_last=is_last),
     ]
-
-
-_WIDE = "fp32"
 
 
 @dataclass(frozen=True)

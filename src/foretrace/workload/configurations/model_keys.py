@@ -8,6 +8,8 @@ from foretrace.workload.configurations.table import Fields
 from foretrace.workload.models.transformer import NormPlace, Transformer
 from foretrace.workload.models.transformer_file import OPTIONAL_TABLES, TABLES
 
+_TABLES = {*TABLES, *OPTIONAL_TABLES}
+
 
 def keys_of_model(model: Transformer) -> dict[str, object]:
     """Every key that its file would state; keys of parts that it lacks are left out."""
@@ -85,9 +87,6 @@ def _seldom(model: Transformer) -> dict[str, object]:
         found["attention.index_size"] = indexer.head_size
         found["attention.index_chosen"] = indexer.num_chosen
     return found
-
-
-_TABLES = {*TABLES, *OPTIONAL_TABLES}
 
 
 def is_model_key(field: str) -> bool:

@@ -20,6 +20,8 @@ Values: TypeAlias = Mapping[str, Any]
 _UNRESOLVED = "$"
 _OPEN = (None, "", "auto")  # what leaves a setting to the software
 
+_NOTHING: tuple[object, ...] = (None, False, "", 0, "none", "no", "auto", [], {})
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -220,6 +222,3 @@ def unread_notes(
         yield f"of {title} these have no counterpart in a plan: {', '.join(without)}"
     if strange := [name for name in rest if name not in lacking]:
         yield f"of {title} these were not understood: {', '.join(strange)}"
-
-
-_NOTHING: tuple[object, ...] = (None, False, "", 0, "none", "no", "auto", [], {})

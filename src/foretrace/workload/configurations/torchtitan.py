@@ -71,6 +71,20 @@ _OLD_CONFIG = re.compile(
     re.MULTILINE,
 )
 
+# Whose are those of products of eight bits, newest first; `_FLOAT8` is how they are written.
+_FLOAT8 = "quantize.linear.float8"
+_FLOAT8_PLACES = (_FLOAT8, "quantize.dense.float8", "float8")
+_GATHERED = "enable_fsdp_float8_all_gather"
+_RECIPE = "recipe_name"
+# Converters are arguments of a model since April 2026, when "rowwise" became the default.
+_OF_MODEL = ("model_spec.(with).converters", "model_spec.(with).quantization")
+_OF_TRAINER = ("model.converters", "model_converters.converters")
+_RECIPES: dict[str, Fields] = {
+    "tensorwise": {"precision.scales": "tensor", "precision.wide_weight_gradients": False},
+    "rowwise": {"precision.scales": "row", "precision.wide_weight_gradients": False},
+    "rowwise_with_gw_hp": {"precision.scales": "row", "precision.wide_weight_gradients": True},
+}
+
 
 def _read_data(given: Settings) -> Fields:
     shard = given.values.get(_PARALLEL + "data_parallel_shard_degree", -1)
@@ -195,21 +209,6 @@ def _read_recompute(given: Settings) -> Fields:
 
 def _write_recompute(fields: Fields) -> Values:
     return {"activation_checkpoint.mode": str(fields["recompute"])}
-
-
-# Whose are those of products of eight bits, newest first; `_FLOAT8` is how they are written.
-_FLOAT8 = "quantize.linear.float8"
-_FLOAT8_PLACES = (_FLOAT8, "quantize.dense.float8", "float8")
-_GATHERED = "enable_fsdp_float8_all_gather"
-_RECIPE = "recipe_name"
-# Converters are arguments of a model since April 2026, when "rowwise" became the default.
-_OF_MODEL = ("model_spec.(with).converters", "model_spec.(with).quantization")
-_OF_TRAINER = ("model.converters", "model_converters.converters")
-_RECIPES: dict[str, Fields] = {
-    "tensorwise": {"precision.scales": "tensor", "precision.wide_weight_gradients": False},
-    "rowwise": {"precision.scales": "row", "precision.wide_weight_gradients": False},
-    "rowwise_with_gw_hp": {"precision.scales": "row", "precision.wide_weight_gradients": True},
-}
 
 
 def _converters(given: Settings) -> list[Any]:

@@ -35,6 +35,24 @@ _WIDE = "fp32"  # of all numbers that the loss sums
 
 Around = Callable[[Plan, str, int], tuple[Anchored, ...]]
 
+# Label, collective, products before or behind which it stands.
+_Row = tuple[str, CollectiveKind, Turn, bool]
+_TO_EXPERTS = "tokens to experts"
+_TOKENS: tuple[_Row, ...] = (
+    (_TO_EXPERTS, CollectiveKind.ALL_TO_ALL, Turn.FORWARD, False),
+    ("tokens home", CollectiveKind.ALL_TO_ALL, Turn.FORWARD, True),
+    ("gradients to experts", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, False),
+    ("token gradients home", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, True),
+)
+_GATHERED: tuple[_Row, ...] = (
+    ("gathered tokens", CollectiveKind.ALL_GATHER, Turn.FORWARD, False),
+    ("sum of experts", CollectiveKind.REDUCE_SCATTER, Turn.FORWARD, True),
+    ("gathered gradients", CollectiveKind.ALL_GATHER, Turn.INPUT_GRADIENT, False),
+    ("sum of token gradients", CollectiveKind.REDUCE_SCATTER, Turn.INPUT_GRADIENT, True),
+)
+_LIBRARIES = {Copies.BY_RANK: Library.HYBRID_EP, Copies.BY_HOST: Library.DEEP_EP}
+_SUMMED: tuple[_Row, ...] = (("sum of experts", CollectiveKind.ALL_REDUCE, Turn.FORWARD, True),)
+
 
 def around_columns(
     plan: Plan, label: str, count: int, *, operands: str = ""
@@ -229,25 +247,6 @@ def heads_for_tokens(plan: Plan, given: int, results: int) -> tuple[Anchored, ..
         )
         for label, width, turn, is_behind in rows
     )
-
-
-# Label, collective, products before or behind which it stands.
-_Row = tuple[str, CollectiveKind, Turn, bool]
-_TO_EXPERTS = "tokens to experts"
-_TOKENS: tuple[_Row, ...] = (
-    (_TO_EXPERTS, CollectiveKind.ALL_TO_ALL, Turn.FORWARD, False),
-    ("tokens home", CollectiveKind.ALL_TO_ALL, Turn.FORWARD, True),
-    ("gradients to experts", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, False),
-    ("token gradients home", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, True),
-)
-_GATHERED: tuple[_Row, ...] = (
-    ("gathered tokens", CollectiveKind.ALL_GATHER, Turn.FORWARD, False),
-    ("sum of experts", CollectiveKind.REDUCE_SCATTER, Turn.FORWARD, True),
-    ("gathered gradients", CollectiveKind.ALL_GATHER, Turn.INPUT_GRADIENT, False),
-    ("sum of token gradients", CollectiveKind.REDUCE_SCATTER, Turn.INPUT_GRADIENT, True),
-)
-_LIBRARIES = {Copies.BY_RANK: Library.HYBRID_EP, Copies.BY_HOST: Library.DEEP_EP}
-_SUMMED: tuple[_Row, ...] = (("sum of experts", CollectiveKind.ALL_REDUCE, Turn.FORWARD, True),)
 
 
 def around_experts(plan: Plan, chosen: int, *, sent: int, total: int) -> tuple[Anchored, ...]:

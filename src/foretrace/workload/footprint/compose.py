@@ -64,6 +64,8 @@ _NOTES = (
     "activations are those of the fullest moment; every stage has its own",
 )
 
+_Numbered = TypeVar("_Numbered")
+
 
 def footprint(
     model: Model | ModuleProgram,
@@ -267,9 +269,6 @@ class _Shapes:
         distinct_chunks, chunk_number = _numbered([chunks[one] for one in range(len(chunks))])
         distinct_stages, stage_number = _numbered(stages)
         return _Shape(schedule.orders, distinct_chunks, chunk_number, distinct_stages, stage_number)
-
-
-_Numbered = TypeVar("_Numbered")
 
 
 def _numbered(values: Sequence[_Numbered]) -> tuple[tuple[_Numbered, ...], Int64s]:

@@ -42,6 +42,11 @@ from foretrace.workload.layout.tables import NOTHING, NUM_STREAMS, SENDS, Tables
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.schedule import Schedule
 
+STEP_NAME = "ProfilerStep#0"
+_HOST, _COMPUTE_STREAM = 1, 7  # numbers as a trace of PyTorch shows its threads and streams
+_DESCRIBED = ("operator", "operator_signature", "part", "phase")
+_LAUNCHED, _SYNC, _START = "launch", "wait for the device", "start"
+
 
 @dataclass(frozen=True)
 class Role:
@@ -66,12 +71,6 @@ class LaidOut:
     schedule: Schedule
     roles: tuple[Role, ...]  # by rank; of an unfolded graph each stands for itself
     is_folded: bool
-
-
-STEP_NAME = "ProfilerStep#0"
-_HOST, _COMPUTE_STREAM = 1, 7  # numbers as a trace of PyTorch shows its threads and streams
-_DESCRIBED = ("operator", "operator_signature", "part", "phase")
-_LAUNCHED, _SYNC, _START = "launch", "wait for the device", "start"
 
 
 class _Nodes:

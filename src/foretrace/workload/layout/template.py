@@ -47,6 +47,14 @@ _COLUMNS = (
 )
 Columns = Mapping[str, Int64s]
 
+# Ranks of these share a stage and a unit's work.
+_WITHIN = (Group.TENSOR, Group.CONTEXT, Group.EXPERT, Group.EXPERT_TENSOR)
+IS_INSIDE = np.isin(  # bool[streams]
+    np.arange(NUM_STREAMS), (COMPUTE, *(STREAM_OF_GROUP[group] for group in _WITHIN))
+)
+
+_UNITS = tuple(f"{phase.name.lower()} unit" for phase in Phase)
+
 
 @dataclass(frozen=True)
 class Template:
@@ -256,13 +264,6 @@ def _turns(template: Template) -> NDArray[np.float64]:
     return (piece + 0.5) / (int(piece[-1]) + 1 if size else 1)
 
 
-# Ranks of these share a stage and a unit's work.
-_WITHIN = (Group.TENSOR, Group.CONTEXT, Group.EXPERT, Group.EXPERT_TENSOR)
-IS_INSIDE = np.isin(  # bool[streams]
-    np.arange(NUM_STREAMS), (COMPUTE, *(STREAM_OF_GROUP[group] for group in _WITHIN))
-)
-
-
 @dataclass(frozen=True)
 class Coarse:
     """A template at unit grain, and what its items stand for."""
@@ -404,9 +405,6 @@ def _segments(fine: Template, operators: Int64s, is_kept: Bools, cuts: Iterable[
     is_new[1:] |= ends[operators[:-1]]
     is_new[0] = True
     return np.cumsum(is_new) - 1
-
-
-_UNITS = tuple(f"{phase.name.lower()} unit" for phase in Phase)
 
 
 def _template(fine: Template, outline: Outline, tables: Tables) -> Template:

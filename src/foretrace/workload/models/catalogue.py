@@ -30,6 +30,17 @@ _READERS: dict[ModelKind, Callable[[Document], Model]] = {
     ModelKind.TOTALS: read_totals,
 }
 
+_SAME_SHAPE = {
+    "deepseekv3671b": "deepseek-v3",
+    "deepseekr1": "deepseek-v3",
+    "deepseekv3.1": "deepseek-v3",
+    "llama417bx16e": "llama4-scout",
+    "llama417bx128e": "llama4-maverick",
+    "llama4scout17b16e": "llama4-scout",
+    "llama4maverick17b128e": "llama4-maverick",
+}
+_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain|-chat|-thinking|-it$|-\d{4}$")
+
 
 def load_model(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Model:
     """The model of that name, or in that file.
@@ -91,18 +102,6 @@ def model_of_configuration(found: JobConfiguration, folders: Sequence[Path] = ()
         raise WorkloadError(f"{where} describes no model: {found.no_model}, as in --model NAME")
     table = {"kind": "transformer", "title": where, **found.model}
     return read_transformer(Document(f"{found.software}-model", Path(where), MODELS, table, ""))
-
-
-_SAME_SHAPE = {
-    "deepseekv3671b": "deepseek-v3",
-    "deepseekr1": "deepseek-v3",
-    "deepseekv3.1": "deepseek-v3",
-    "llama417bx16e": "llama4-scout",
-    "llama417bx128e": "llama4-maverick",
-    "llama4scout17b16e": "llama4-scout",
-    "llama4maverick17b128e": "llama4-maverick",
-}
-_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain|-chat|-thinking|-it$|-\d{4}$")
 
 
 def _called(wanted: str, folders: Sequence[Path]) -> str:

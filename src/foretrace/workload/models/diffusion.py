@@ -44,6 +44,11 @@ TEXT = "attention to the text"
 TEMPORAL = "attention over time"
 NORM = "norms"
 
+STEP_NUMBERS = 256  # that a step's number becomes before it is widened
+FEED_FORWARD = 4  # its width over a token's
+JOINT_FACTORS, SINGLE_FACTORS, LAST_FACTORS = 6, 3, 2  # vectors that scale and shift a layer
+_SINGLE_WIDENING = FEED_FORWARD + 1  # attention and the feed-forward part go back in one product
+
 
 @dataclass(frozen=True)
 class NetworkPart:
@@ -262,12 +267,6 @@ def _convolution(
 
 def _area(model: DenoisingUNet, level: int) -> int:
     return math.prod(model.sides(level))
-
-
-STEP_NUMBERS = 256  # that a step's number becomes before it is widened
-FEED_FORWARD = 4  # its width over a token's
-JOINT_FACTORS, SINGLE_FACTORS, LAST_FACTORS = 6, 3, 2  # vectors that scale and shift a layer
-_SINGLE_WIDENING = FEED_FORWARD + 1  # attention and the feed-forward part go back in one product
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,27 @@ from foretrace.workload.models.transformer_file import read_transformer
 
 _SOURCE = "config"
 
+_TABLES: dict[str, Reader] = {
+    **FAMILIES,
+    **LINEAR_FAMILIES,
+    **OLDER_FAMILIES,
+    **STATE_FAMILIES,
+    **ENCODER_FAMILIES,
+}
+
+_SCAN = "it is the scan of Mamba-1 or another, which is not costed; Mamba-2 is"
+_SHARED = "layers that share one set of weights cannot be described"
+# Types that are known and unlike a `Transformer`: the field that says so, and why.
+_UNLIKE: dict[str, tuple[str, str]] = {
+    "falcon_mamba": ("state_size", _SCAN),
+    "jamba": ("mamba_d_state", _SCAN),
+    "mamba": ("state_size", _SCAN),
+    "olmo": ("layer_norm", "its norms have no parameters, which no norm here lacks"),
+    "phi": ("input_layernorm", "attention and feed-forward part stand beside each other"),
+    "zamba": ("attn_layer_period", _SHARED),
+    "zamba2": ("hybrid_layer_ids", _SHARED),
+}
+
 
 def from_hf_config(config: Mapping[str, object] | str | Path) -> Transformer:
     """The model that a Hugging Face configuration describes.
@@ -104,25 +125,3 @@ def _shaped(values: Mapping[str, object], path: Path) -> Transformer:
         **sourced,
     }
     return read_transformer(Document(name, path, MODELS, table, ""))
-
-
-_TABLES: dict[str, Reader] = {
-    **FAMILIES,
-    **LINEAR_FAMILIES,
-    **OLDER_FAMILIES,
-    **STATE_FAMILIES,
-    **ENCODER_FAMILIES,
-}
-
-_SCAN = "it is the scan of Mamba-1 or another, which is not costed; Mamba-2 is"
-_SHARED = "layers that share one set of weights cannot be described"
-# Types that are known and unlike a `Transformer`: the field that says so, and why.
-_UNLIKE: dict[str, tuple[str, str]] = {
-    "falcon_mamba": ("state_size", _SCAN),
-    "jamba": ("mamba_d_state", _SCAN),
-    "mamba": ("state_size", _SCAN),
-    "olmo": ("layer_norm", "its norms have no parameters, which no norm here lacks"),
-    "phi": ("input_layernorm", "attention and feed-forward part stand beside each other"),
-    "zamba": ("attn_layer_period", _SHARED),
-    "zamba2": ("hybrid_layer_ids", _SHARED),
-}

@@ -30,6 +30,12 @@ _BLOCK_SCALE_BYTES = 4.0 / 128**2  # DeepSeek's: blocks of 128 x 128, a scale in
 _BITS_OF_BYTE = 8
 _PARTS = (ATTENTION, FEED_FORWARD, EXPERTS, SHARED_EXPERTS)  # that have linear layers to quantise
 
+_IGNORED = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
+_LINEAR = "Linear"  # all of them
+_CACHES = {"FP8": "fp8", "NVFP4": "nvfp4"}
+_INTEGERS = {4: "int4", 8: "int8"}
+_FLOATS = {(8, 0): "fp8", (4, 16): "nvfp4", (4, 32): "mxfp4"}  # by bits, and weights of a scale
+
 
 @dataclass(frozen=True, kw_only=True)
 class Quantisation:
@@ -164,13 +170,6 @@ def quantisation_of(stated: Mapping[str, Any], model: Transformer, where: str) -
     if method == "mxfp4" and (not ignored or found.share(ATTENTION) == 0):
         return _experts_alone(found)  # no other part was ever published so
     return found
-
-
-_IGNORED = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
-_LINEAR = "Linear"  # all of them
-_CACHES = {"FP8": "fp8", "NVFP4": "nvfp4"}
-_INTEGERS = {4: "int4", 8: "int8"}
-_FLOATS = {(8, 0): "fp8", (4, 16): "nvfp4", (4, 32): "mxfp4"}  # by bits, and weights of a scale
 
 
 def _unknown(key: str, word: object, known: Collection[str], *, where: str) -> WorkloadError:

@@ -12,6 +12,11 @@ from foretrace.base import Int64s, WorkloadError
 from foretrace.workload.schedule._compiled import run, run_order
 from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
+_LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
+
+# What a unit leaves for others: an activation, or a gradient of inputs.
+Result = tuple[Pass, int, int]
+
 
 @dataclass(frozen=True)
 class UnitTimes:
@@ -102,12 +107,6 @@ def _run(schedule: Schedule, times: UnitTimes) -> tuple[Int64s, int]:
     if times.tail_ns is not None:
         free_ns += times.tail_ns
     return np.maximum(free_ns, shared_ns), int(num_left)
-
-
-_LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
-
-# What a unit leaves for others: an activation, or a gradient of inputs.
-Result = tuple[Pass, int, int]
 
 
 def check_schedule(schedule: Schedule, where: str = "") -> None:

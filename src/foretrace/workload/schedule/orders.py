@@ -18,6 +18,12 @@ import numpy as np
 from foretrace.base import Bools, Int64s, WorkloadError
 from foretrace.workload.schedule.schedule import Orders, Pass, Schedule
 
+# Passes of either direction; weights are those that were put off first.
+_F0, _F1, _B0, _B1, _I0, _I1 = (
+    4 * kind + 2 * way for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT) for way in (0, 1)
+)
+_W, _JOINED = 4 * Pass.WEIGHT, 1
+
 
 def gpipe(num_stages: int, num_microbatches: int) -> Schedule:
     """All forward passes, then all backward passes, the first microbatch first.
@@ -155,13 +161,6 @@ def _in_turns(count: int, ahead: Int64s) -> tuple[Int64s, Bools]:
     number = np.empty(is_forward.shape, np.int64)
     number[is_forward] = number[~is_forward] = np.tile(np.arange(count), len(ahead))
     return number, is_forward
-
-
-# Passes of either direction; weights are those that were put off first.
-_F0, _F1, _B0, _B1, _I0, _I1 = (
-    4 * kind + 2 * way for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT) for way in (0, 1)
-)
-_W, _JOINED = 4 * Pass.WEIGHT, 1
 
 
 def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
