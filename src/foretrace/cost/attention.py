@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.fitting import Constant, at_once, in_turn
 from foretrace.machine import Chip
 
 # Kinds of kernels: what is newest on a chip, FlashAttention 2, which PyTorch brings, and cuDNN's,
@@ -158,9 +158,9 @@ def attention_ns(shapes: AttentionShapes, chip: Chip, values: Mapping[str, float
     np.maximum.at(longest_ns, launch, whole_ns)
 
     waves = all_blocks / chip.num_processors
-    sharing = values["fluidity"] / (1 + values["fluidity"])
-    waves_in_turn = np.maximum(1, (1 - sharing) * np.ceil(waves) + sharing * waves)
-    working_ns = np.maximum(waves_in_turn * mean_ns, np.where(waves < 1, longest_ns, 0))
+    working_ns = np.maximum(
+        in_turn(waves, values["fluidity"]) * mean_ns, np.where(waves < 1, longest_ns, 0)
+    )
 
     memory = chip.memory_bytes_per_ns * values["memory_rate"]
     read_again = values.get("again", 0.0) * _beyond_cache(shapes, chip) * blocks

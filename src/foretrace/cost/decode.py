@@ -23,7 +23,7 @@ from enum import IntEnum
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.fitting import Constant, at_once, in_turn
 from foretrace.machine import Chip
 
 CONSTANTS = (
@@ -173,9 +173,7 @@ def decode_ns(shapes: DecodeShapes, chip: Chip, values: Mapping[str, float]) -> 
     keys = np.ceil(shapes.length[:, None] / pieces / _KEYS_AT_ONCE) * _KEYS_AT_ONCE
     is_empty = ~is_set & (pieces > 1) & (keys * (pieces - 1) >= shapes.length[:, None])
     straddled = np.where(shapes.total_length > shapes.length, values["straddled"], 0)
-    waves = blocks[:, None] * pieces / chip.num_processors
-    sharing = values["fluidity"] / (1 + values["fluidity"])
-    waves = np.maximum(1, (1 - sharing) * np.ceil(waves) + sharing * waves)
+    waves = in_turn(blocks[:, None] * pieces / chip.num_processors, values["fluidity"])
     keys = keys + straddled[:, None] / pieces
     working_ns = waves * (block_ns[:, None] + keys * key_ns[:, None])
     partial = shapes.batch * shapes.heads * shapes.value_size * float(_PARTIAL_BYTES)

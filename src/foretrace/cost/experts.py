@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.fitting import Constant, at_once, in_turn
 from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip
 
@@ -223,9 +223,7 @@ def _grouped_ns(
     tile_rows, tile_columns = _TILES.T[:, None]
     has_row = np.minimum(1, rows)
     tiles = (counts * has_row * np.ceil(np.maximum(rows, 1) / tile_rows[None])).sum(axis=1)
-    waves = tiles * np.ceil(columns / tile_columns) / processors
-    sharing = values["fluidity"] / (1 + values["fluidity"])
-    waves = np.maximum(1, (1 - sharing) * np.ceil(waves) + sharing * waves)
+    waves = in_turn(tiles * np.ceil(columns / tile_columns) / processors, values["fluidity"])
     arithmetic_ns = 2 * tile_rows * tile_columns * inner * processors / (peak * values["tile_rate"])
     fed = values["operand_rate"] * 1e-3 * (chip.peak_flops_per_ns("bf16") or peak) / processors
     weights = kept_bytes(shapes.dtype)

@@ -55,6 +55,18 @@ def at_once(*parts: Float64s) -> Float64s:
     return together
 
 
+def in_turn(waves: Float64s, fluidity: float) -> Float64s:
+    """Times a processor's own work that so many waves of tiles take.
+
+    Args:
+        waves: tiles by processors.
+        fluidity: how far the last wave is shared out; 0: as long as a full one.
+    """
+    shared = fluidity / (1 + fluidity)
+    turns: Float64s = np.maximum(1, (1 - shared) * np.ceil(waves) + shared * waves)
+    return turns
+
+
 def fitted(
     constants: Sequence[Constant],
     parts: Sequence[MeasuredRows],

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, MachineError
-from foretrace.cost.fitting import Constant, at_once
+from foretrace.cost.fitting import Constant, at_once, in_turn
 from foretrace.cost.operand_formats import kept_bytes, operand_formats
 from foretrace.machine import Chip
 
@@ -193,9 +193,7 @@ def _best_ns(
     per_processor = limits.num_processors
 
     num_tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) * split
-    waves = num_tiles / per_processor
-    sharing = values["fluidity"] / (1 + values["fluidity"])
-    waves = np.maximum(1, (1 - sharing) * np.ceil(waves) + sharing * waves)
+    waves = in_turn(num_tiles / per_processor, values["fluidity"])
 
     inner = np.ceil(k / split / (_STEP_BYTES / item)) * (_STEP_BYTES / item)
     arithmetic_ns = (
