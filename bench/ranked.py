@@ -39,7 +39,7 @@ from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import run_units, software_costs
 from foretrace.machine import Machine, load_machine
 from foretrace.search import Limits, SearchOptions, SpaceLimits
-from foretrace.search.grounds import ModelGround
+from foretrace.search.modelled import ModelGround
 from foretrace.search.search import searched_on
 from foretrace.search.space import columns_of, space_over
 from foretrace.software import load_software
@@ -213,7 +213,12 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
     own_ns = run_units(layout, costs, ground.inflation).step_ns
     best_ns = found.best.unit_ns or found.best.step_ns
     listed = ground.listing(None).more()
-    near = [one for one in listed.plans if ground.quick_ns(one) < own_ns]
+    quick = ground.bounds()(listed.plans)
+    near = [
+        one
+        for one, bound in zip(listed.plans, quick, strict=True)
+        if isinstance(bound, int) and bound < own_ns
+    ]
     before = sum(ground.run_ns(one) < own_ns for one in near[:_MOST_RUN])
     print(
         f"{name}: {own_ns / 1e9:.3f} s, best {best_ns / 1e9:.3f} s ({own_ns / best_ns - 1:+.1%}; "

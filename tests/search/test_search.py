@@ -216,6 +216,8 @@ def test_two_processes_find_what_one_does() -> None:
 
     assert beside.best == alone.best
     assert beside.gap == alone.gap
+    assert beside.evaluated.bounded == alone.evaluated.bounded
+    assert beside.evaluated.rank_works == alone.evaluated.rank_works
 
 
 def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
@@ -517,7 +519,7 @@ def test_parts_of_the_time_add_up_to_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_steps_of_too_many_kernels_are_told_unit_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = small()
-    monkeypatch.setattr(import_module("foretrace.search.grounds"), "_MOST_OPERATIONS", 10)
+    monkeypatch.setattr(import_module("foretrace.search.modelled"), "_MOST_OPERATIONS", 10)
     found = small()
     assert found.best.plan == min(plain.leaders, key=lambda one: one.unit_ns or 0).plan
     assert found.best.step_ns == found.best.unit_ns

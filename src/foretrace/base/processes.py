@@ -236,7 +236,7 @@ class ProcessWorkers:
             self._pool = None
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)  # functions of one sweep that take turns
 def _read(path: Path) -> Callable[[Any], Any]:
     function: Callable[[Any], Any] = pickle.loads(path.read_bytes())  # noqa: S301  written by us
     return function

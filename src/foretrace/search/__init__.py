@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foretrace.search.links_to_buy import LinksToBuy as LinksToBuy
     from foretrace.search.links_to_buy import links_tried as links_tried
     from foretrace.search.looked import Looked as Looked
+    from foretrace.search.modelled import searched as searched
     from foretrace.search.objectives import Objective as Objective
     from foretrace.search.objectives import Recovery as Recovery
     from foretrace.search.objectives import Target as Target
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from foretrace.search.recorded import RecordedGround as RecordedGround
     from foretrace.search.recorded import recorded_space as recorded_space
     from foretrace.search.recorded import searched_recording as searched_recording
-    from foretrace.search.search import searched as searched
     from foretrace.search.space import PlanSpace as PlanSpace
     from foretrace.search.space import plan_space as plan_space
     from foretrace.search.tables import searched_tables as searched_tables

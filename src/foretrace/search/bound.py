@@ -141,10 +141,14 @@ class StepBound:
             costs: so too.
             inflation: so too.
         """
-        self._model = model
+        self._model, self._asked = model, (model, costs, inflation)
         self._clock = UnitClock(model, costs, inflation)
         self._prices = Prices(costs)
         self.schedules = KeptSchedules()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process times for itself."""
+        return StepBound, self._asked
 
     @property
     def num_timed(self) -> int:

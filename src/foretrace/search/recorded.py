@@ -7,7 +7,7 @@ rank at least, over all microbatches, steps and ranks that were recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -32,7 +32,7 @@ from foretrace.risk import FittedModels, Sampling, fit_models, recorded_steps
 from foretrace.search.bound import fill_and_drain_ns, places_on_route
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import PlanSearch
-from foretrace.search.grounds import NUM_LEADERS, SAMPLED_STEPS, digest
+from foretrace.search.grounds import NUM_LEADERS, SAMPLED_STEPS, digest, quick_bounds
 from foretrace.search.looked import Looked
 from foretrace.search.progress import SearchOptions
 from foretrace.search.search import searched_on
@@ -152,11 +152,6 @@ class RecordedGround:
         """Plans that are looked at closely; each is simulated kernel by kernel anyway."""
         return NUM_LEADERS
 
-    @property
-    def num_timed(self) -> int:
-        """Distinct works of a rank that bounds were made of."""
-        return len(self._works)
-
     @cached_property
     def _memory(self) -> PlanMemory | None:
         model, machine = self.baseline.model, self.baseline.before.machine
@@ -200,6 +195,18 @@ class RecordedGround:
             return None
         batch = replace(base, data=1).global_batch
         return replace(before, data=data, global_batch=batch, path=None, layers_of_chunk=None)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process finds works for itself."""
+        return RecordedGround, (self.baseline, self.spaces)
+
+    def work_key(self, plan: Plan) -> Hashable:
+        """By what a rank does for a microbatch, as recorded."""
+        return _probe(self.baseline.before.plan, plan)
+
+    def bounds(self) -> Callable[[Sequence[Plan]], list[int | str]]:
+        """From the recorded computation of stages."""
+        return partial(quick_bounds, self)
 
     def quick_ns(self, plan: Plan) -> int:
         """From the recorded computation of stages, and how long a pipeline fills and drains."""

@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from foretrace.base import Mapper, NetworkUse, ScenarioError, WorkloadError, mapped
-from foretrace.cost import CostModel, Inflation, Remembered, Substituted, SubstitutionRule
-from foretrace.estimate import software_costs
-from foretrace.machine import Machine, with_hosts
-from foretrace.risk import Variation
+from foretrace.base import Mapper, ScenarioError, WorkloadError, mapped
 from foretrace.search.alone import Freed, best_alone, freed_in_turn
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
-from foretrace.search.grounds import NUM_LEADERS, ModelGround, SearchGround, asked
-from foretrace.search.links_to_buy import with_links
+from foretrace.search.grounds import NUM_LEADERS, SearchGround, asked
 from foretrace.search.looked import Looked, unbeaten
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Progress, Rung, SearchClock, SearchOptions
@@ -35,85 +30,18 @@ from foretrace.search.space import (
     ListedSoFar,
     Listing,
     columns_of,
-    plan_space,
     promising_last,
 )
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
-from foretrace.search.variables import SpaceLimits
-from foretrace.software import TrainingSoftware
-from foretrace.workload import Plan, PlanDraft, Transformer, complete
+from foretrace.workload import Plan
 
 _ALONE = 3  # times as long as all at once, for dimensions alone
 # Shares of the time: then what is listed is gone on with, though there are more plans; of what
 # listing left, plans with bounds are simulated then though others have none yet; then the best
 # are simulated kernel by kernel.
 _TO_LIST, _TO_BOUND, _TO_SIMULATE = 0.3, 0.6, 0.9
-_OFTEN = 50  # bounds between two words about how far they are
-
-
-def searched(
-    model: Transformer,
-    draft: PlanDraft,
-    machine: Machine,
-    *,
-    num_ranks: int | Sequence[int],
-    options: SearchOptions | None = None,
-    vary: Sequence[str] = (),
-    network: NetworkUse = NetworkUse.PRIVATE,
-    software: TrainingSoftware | None = None,
-    variation: Variation | None = None,
-    costs: CostModel | None = None,
-    inflation: Inflation | None = None,
-    rules: Sequence[SubstitutionRule] = (),
-    beside: PlanDraft | None = None,
-) -> PlanSearch:
-    """The best plan of a space, and how much better one that was not simulated could be.
-
-    Args:
-        model: a transformer.
-        draft: what every plan of the space has; the rest is searched.
-        machine: with as many chips as are asked for, or more.
-        num_ranks: chips to use, or several numbers of them.
-        options: the shortest step, sought for two minutes or to a gap of 1 %, if left out.
-        vary: more variables to search, of `MORE_VARIABLES`, or all of a dimension, of `DIMENSIONS`.
-        network: as in `estimate`, of plans that are simulated kernel by kernel.
-        software: what runs it.
-        variation: how times vary, for the longest of steps; as `risk steps`, if left out.
-        costs: as in `estimate`.
-        inflation: so too.
-        rules: of substitution, whose kernels take the place of those that are there where they
-            are faster.
-        beside: a plan that the best is held beside; what it leaves open is completed.
-
-    Raises:
-        WorkloadError: if the space is not stated well, or no plan of it can run and fits.
-        MachineError: if the machine is too small, or cannot be costed.
-    """
-    sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
-    machine = with_hosts(machine, max(sizes))
-    is_shared = network is NetworkUse.SHARED
-    host_times = machine.host.launch_times
-    if host_times is not None and not draft.states("implementation.launch_times"):
-        draft = draft.with_fields({"implementation.launch_times": host_times})
-    costs = costs or software_costs(
-        machine.unshared() if is_shared else machine, software, num_ranks=max(sizes)
-    )
-    ground = ModelGround(
-        model,
-        machine,
-        spaces=tuple(plan_space(draft, SpaceLimits.of(model), size, vary=vary) for size in sizes),
-        draft=draft,
-        software=software,
-        costs=Remembered(Substituted(costs, tuple(rules), machine.chip) if rules else costs),
-        inflation=inflation or Inflation(),
-        variation=variation,
-        network=network,
-        rules=tuple(rules),
-    )
-    options = options or SearchOptions()
-    options = replace(options, target=with_links(options.target, machine))
-    own = None if beside is None else complete(beside, model, sizes[0])
-    return searched_on(ground, options, beside=own)
+_OFTEN = 50  # bounds, then plans are simulated again
+_GROUPS = 8  # of plans that are bounded together, for each process at once
 
 
 def searched_on(
@@ -150,6 +78,7 @@ class _Search:
     refused: dict[int, str] = field(init=False, default_factory=dict)  # when simulated
     freed: dict[str, Freed] = field(init=False, default_factory=dict)  # by dimension
     kernels: dict[int, Looked] = field(init=False, default_factory=dict)
+    works: set[Hashable] = field(init=False, default_factory=set)  # of ranks, that were timed
 
     def __post_init__(self) -> None:
         where = self.options.where
@@ -258,7 +187,7 @@ class _Search:
         self, chosen: Sequence[int], clock: SearchClock, history: list[SearchMoment]
     ) -> Stopped:
         """Look at the plan with the lowest bound, until none is left that could be much better."""
-        todo, heap = promising_last(self.plans, chosen), list[tuple[float, int]]()
+        todo, heap = self._grouped(chosen), list[tuple[float, int]]()
         best = self._assumed(chosen)
         self._bound_some(todo, heap, clock, share=_TO_BOUND)
         while heap or todo:
@@ -342,31 +271,51 @@ class _Search:
         rungs = (QUICK, RUN, UNITS) if self.last == P95 else (QUICK, RUN)
         return self._value(plan, self.state.bound_ns(plan, rungs))
 
+    def _grouped(self, chosen: Sequence[int]) -> list[list[int]]:
+        """Plans whose ranks do the same together, the most promising groups at the end."""
+        groups: dict[Hashable, list[int]] = {}
+        for plan in reversed(promising_last(self.plans, chosen)):
+            groups.setdefault(self.ground.work_key(self.plans[plan]), []).append(plan)
+        return list(groups.values())[::-1]
+
     def _bound_some(
         self,
-        todo: list[int],
+        todo: list[list[int]],
         heap: list[tuple[float, int]],
         clock: SearchClock,
         *,
         most: int | None = None,
         share: float = _TO_SIMULATE,
     ) -> None:
-        """Give plans that have none their bounds: at least one, and until so much time is over."""
-        total, until = len(todo) + len(heap), 0 if most is None else max(len(todo) - most, 0)
-        while len(todo) > until:
-            plan = todo.pop()
-            if most is None and len(todo) % _OFTEN == 0:
-                self.options.progress(Progress(Rung.BOUNDED, total - len(todo), total))
-            try:
-                if self.state.known(QUICK, plan) is None:
-                    self.state.tell(QUICK, plan, self.ground.quick_ns(self.plans[plan]))
-            except ScenarioError as err:
-                self.refused[plan] = str(err)
-                continue
-            if not self._breaks(plan, self.state.bound_ns(plan)):
-                heapq.heappush(heap, (self._bound(plan), plan))
+        """Give groups that have none their bounds: at least one, and until so much time is over."""
+        left = sum(map(len, todo))
+        total, until = left + len(heap), 0 if most is None else max(left - most, 0)
+        workers = self.options.workers
+        at_once = 1 if workers == 1 or most is not None else _GROUPS * workers
+        while left > until:
+            groups = [todo.pop() for _ in range(min(at_once, len(todo)))]
+            self._bound_all(groups)
+            for plan in (one for group in groups for one in group if one not in self.refused):
+                if not self._breaks(plan, self.state.bound_ns(plan)):
+                    heapq.heappush(heap, (self._bound(plan), plan))
+            left -= sum(map(len, groups))
+            if most is None:
+                self.options.progress(Progress(Rung.BOUNDED, total - left, total))
             if clock.is_past(share):
                 break
+
+    def _bound_all(self, groups: Sequence[Sequence[int]]) -> None:
+        """Give plans their bounds, each group's by one process."""
+        self.works.update(self.ground.work_key(self.plans[group[0]]) for group in groups)
+        new = [[one for one in group if self.state.known(QUICK, one) is None] for group in groups]
+        new = [group for group in new if group]
+        asked_of = [[self.plans[one] for one in group] for group in new]
+        for group, found in zip(new, self.over(self.ground.bounds(), asked_of), strict=True):
+            for plan, bound in zip(group, found, strict=True):
+                if isinstance(bound, str):
+                    self.refused[plan] = bound
+                else:
+                    self.state.tell(QUICK, plan, bound)
 
     def _told(
         self,
@@ -425,7 +374,7 @@ class _Search:
                 run=len(state.found[RUN]),
                 units=len(state.found[UNITS]),
                 kernels=sum(one.step_parts is not None for one in self.kernels.values()),
-                rank_works=self.ground.num_timed,
+                rank_works=len(self.works),
             ),
             refusals=self.listed.all_refusals(self.refused.values()),
             pareto=self._pareto(),

@@ -125,8 +125,7 @@ class UnitClock:
 
     def work(self, plan: Plan) -> MicrobatchWork:
         """What a rank does under a plan for a microbatch, timed."""
-        key = _alike(plan)
-        is_split = Pass.INPUT in kinds_of_passes(plan)
+        key, is_split = work_key(plan)
         found = self._works.get((key, is_split))
         if found is None:
             if key not in self._samples:
@@ -151,10 +150,13 @@ class UnitClock:
         return self._times[key, kinds]
 
 
-def _alike(plan: Plan) -> Plan:
-    """A plan of one stage and one microbatch or two, under which a rank does the same for each."""
+def work_key(plan: Plan) -> tuple[Plan, bool]:
+    """The same for plans whose ranks do the same: a plan, and whether backward passes are halved.
+
+    That plan has one stage and one microbatch or two.
+    """
     known = plan_of_blocks(plan)
-    return replace(
+    alike = replace(
         known,
         pipeline=1,
         # Passes that gather and those that find everything gathered work as long.
@@ -164,3 +166,4 @@ def _alike(plan: Plan) -> Plan:
         # Ranks of a stage stand beside one another, as those of the only one do.
         order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
     )
+    return alike, Pass.INPUT in kinds_of_passes(plan)
