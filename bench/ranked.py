@@ -213,7 +213,7 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
     own_ns = run_units(layout, costs, ground.inflation).step_ns
     best_ns = found.best.unit_ns or found.best.step_ns
     listed = ground.listing(None).more()
-    quick = ground.bounds()(listed.plans)
+    quick = ground.bounds(listed.plans)
     near = [
         one
         for one, bound in zip(listed.plans, quick, strict=True)

@@ -49,7 +49,7 @@ def test_the_best_is_that_of_predicting_every_plan() -> None:
 
     ground = RecordedGround(baseline(), (recorded_space(baseline(), draft(), 8),))
     plans = ground.listing(None).more().plans
-    steps = {plan: ground.simulates()(plan) for plan in plans}
+    steps = {plan: ground.simulates(plan) for plan in plans}
     assert len(steps) > 4
     assert found.best.step_ns == min(step for step in steps.values() if isinstance(step, int))
     assert found.gap == 0
@@ -64,7 +64,7 @@ def test_a_bound_is_never_above_the_prediction() -> None:
 
     plans = ground.listing(Constraint.of("micro_batch <= 2")).more().plans
     for plan in plans[::5]:
-        step = ground.simulates()(plan)
+        step = ground.simulates(plan)
         assert isinstance(step, int)
         assert 0 < ground.quick_ns(plan) <= step
         assert 0 < ground.run_ns(plan) <= step

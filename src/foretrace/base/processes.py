@@ -2,7 +2,8 @@
 
 Work is cut into chunks of about two seconds, whatever one piece takes. What a chunk finds is kept
 by the number of its work, so that every answer comes once, also where a worker was killed and its
-chunk is done again. The function, which holds what all pieces share, goes to a worker once.
+chunk is done again. The function, which holds what all pieces share, goes to a worker once: a
+method of the same object is the same function.
 """
 
 from __future__ import annotations
@@ -185,14 +186,15 @@ class ProcessWorkers:
     folder: Path
     _out: dict[Future[tuple[tuple[Any, ...], float]], WorkChunk] = field(default_factory=dict)
     _pool: ProcessPoolExecutor | None = None
+    _shared: dict[Callable[[Any], Any], Path] = field(default_factory=dict)
 
     def share(self, function: Callable[[Any], Any]) -> Path:
         """As a file, which every process reads once."""
-        written = pickle.dumps(function)
-        path = self.folder / sha256(written).hexdigest()
-        if not path.exists():
+        if function not in self._shared:
+            written = pickle.dumps(function)
+            path = self._shared[function] = self.folder / sha256(written).hexdigest()
             path.write_bytes(written)
-        return path
+        return self._shared[function]
 
     def start(self, shared: Path, chunk: WorkChunk) -> None:
         """Hand a chunk over."""
@@ -281,10 +283,13 @@ class RayWorkers:
     count: int
     _out: dict[Any, WorkChunk] = field(default_factory=dict)
     _task: Any = None
+    _shared: dict[Callable[[Any], Any], object] = field(default_factory=dict)
 
     def share(self, function: Callable[[Any], Any]) -> object:
         """In the cluster's store, once."""
-        return self.ray.put(function)
+        if function not in self._shared:
+            self._shared[function] = self.ray.put(function)
+        return self._shared[function]
 
     def start(self, shared: object, chunk: WorkChunk) -> None:
         """Hand a chunk over; what it shares is an argument, so that nodes fetch it once."""

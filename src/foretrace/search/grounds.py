@@ -56,18 +56,22 @@ class SearchGround(Protocol):
     def work_key(self, plan: Plan) -> Hashable:
         """The same for plans whose ranks do the same, so that it is timed once for their bounds."""
 
+    @property
     def bounds(self) -> Callable[[Sequence[Plan]], list[int | str]]:
         """A function that says what steps are not below, from a closed form; for processes.
 
-        A text says why a plan turns out not to be simulated.
+        A text says why a plan turns out not to be simulated. It is the same object each time, as
+        the functions below, so that processes keep what it remembers.
         """
 
     def run_ns(self, plan: Plan) -> int:
         """What the step is not below, from running the plan's schedule."""
 
+    @property
     def simulates(self) -> Callable[[Plan], int | str]:
         """A function that simulates a plan's step in ns, or says why it cannot; for processes."""
 
+    @property
     def samples(self) -> Callable[[Plan], int | str]:
         """A function that tells the step that 95 % of steps are not longer than; for processes."""
 

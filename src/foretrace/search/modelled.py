@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -152,6 +152,11 @@ class ModelGround:
     def _memory(self) -> PlanMemory:
         return PlanMemory(self.model, chip=self.machine.chip)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Another process finds out for itself what is only remembered."""
+        stated = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        return {**stated, "_held": {}}
+
     def _peak_bytes(self, plan: Plan) -> int:
         return int(self._memory.stage_bytes(plan).max()) + self._workspace_bytes(plan)
 
@@ -194,6 +199,7 @@ class ModelGround:
         """By what a rank does for a microbatch."""
         return work_key(plan)
 
+    @cached_property
     def bounds(self) -> Callable[[Sequence[Plan]], list[int | str]]:
         """From the work of stages, and how long the pipeline takes to fill and to drain."""
         return partial(quick_bounds, self._bound)
@@ -202,10 +208,12 @@ class ModelGround:
         """From the plan's schedule, run unit by unit."""
         return self._bound.run_ns(plan)
 
+    @cached_property
     def simulates(self) -> Callable[[Plan], int | str]:
         """Unit by unit."""
         return self._units.step_ns
 
+    @cached_property
     def samples(self) -> Callable[[Plan], int | str]:
         """As `risk steps` samples them."""
         return partial(_p95_ns, self)

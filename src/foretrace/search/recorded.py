@@ -204,6 +204,7 @@ class RecordedGround:
         """By what a rank does for a microbatch, as recorded."""
         return _probe(self.baseline.before.plan, plan)
 
+    @cached_property
     def bounds(self) -> Callable[[Sequence[Plan]], list[int | str]]:
         """From the recorded computation of stages."""
         return partial(quick_bounds, self)
@@ -271,10 +272,12 @@ class RecordedGround:
         saved: Int64s = np.floor(duration_ns * (1 - (1 - 1 / most) * beside)).astype(np.int64)
         return saved
 
+    @cached_property
     def simulates(self) -> Callable[[Plan], int | str]:
         """As `whatif` does."""
         return partial(_arranged_ns, self.baseline)
 
+    @cached_property
     def samples(self) -> Callable[[Plan], int | str]:
         """As recorded operations vary, around what they take under the plan."""
         models = fit_models([self.baseline.program.graph], by_place=True)

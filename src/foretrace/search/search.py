@@ -253,7 +253,7 @@ class _Search:
         new = [one for one in numbers if self.state.known(rung, one) is None]
         if not new:
             return
-        finds = self.ground.samples() if rung == P95 else self.ground.simulates()
+        finds = self.ground.samples if rung == P95 else self.ground.simulates
         for number, found in zip(
             new, self.over(finds, [self.plans[one] for one in new]), strict=True
         ):
@@ -310,7 +310,7 @@ class _Search:
         new = [[one for one in group if self.state.known(QUICK, one) is None] for group in groups]
         new = [group for group in new if group]
         asked_of = [[self.plans[one] for one in group] for group in new]
-        for group, found in zip(new, self.over(self.ground.bounds(), asked_of), strict=True):
+        for group, found in zip(new, self.over(self.ground.bounds, asked_of), strict=True):
             for plan, bound in zip(group, found, strict=True):
                 if isinstance(bound, str):
                     self.refused[plan] = bound
