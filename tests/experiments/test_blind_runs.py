@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
 
 from foretrace.validate import read_description, read_runs
 from foretrace.validate.runs.predict import predict_runs
+from tests.experiments.first_predictions import first_errors
 from tests.validate.runs.sample import EXPERIMENTS
 
 _TABLE = EXPERIMENTS / "blind-runs.csv"
@@ -22,22 +21,8 @@ def _kind(row: dict[str, str]) -> str:
 
 
 def test_first_predictions_are_off_as_the_page_says() -> None:
-    found: dict[str, dict[str, list[tuple[float, bool]]]] = {}
-    with _TABLE.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            tokens = int(row["global_batch"]) * int(row["seq_len"]) / int(row["num_gpus"])
-            measured_s = float(row["step_time_s"] or 0) or tokens / float(
-                row["tokens_per_s_per_gpu"]
-            )
-            error = abs(float(row["first_predicted_s"]) / measured_s - 1)
-            is_inside = float(row["first_low_s"]) <= measured_s <= float(row["first_high_s"])
-            sources = found.setdefault(_kind(row), {})
-            sources.setdefault(row["group"].split("|")[0], []).append((error, is_inside))
+    by_source = first_errors(_TABLE, _kind)
 
-    by_source = {
-        kind: tuple(np.mean([np.mean(each, axis=0) for each in sources.values()], axis=0))
-        for kind, sources in found.items()
-    }
     assert by_source == {
         "dense": pytest.approx((0.150, 0.82), abs=0.005),
         "Blackwell": pytest.approx((0.188, 0.93), abs=0.005),
