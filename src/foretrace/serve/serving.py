@@ -27,7 +27,7 @@ from foretrace.answer import (
 )
 from foretrace.base import NS_PER_HOUR, NS_PER_MS, NS_PER_S, Float64s, Int64s
 from foretrace.serve.engine import NO_LIMIT, Engine
-from foretrace.serve.running import EngineRun
+from foretrace.serve.running import NULL_BLOCKS, EngineRun
 
 _POINTS = 120  # of a curve over time
 
@@ -213,7 +213,8 @@ class Serving(Answer):
             most = percent_text(100 * self.cache_share)
             room = f"{self.cache_tokens:,} tokens"
             if self.engine.is_block_a_sequence:
-                room = f"{self.cache_tokens // self.engine.block_size:,} sequences"
+                blocks = self.cache_tokens // self.engine.block_size
+                room = f"{blocks - NULL_BLOCKS:,} sequences"
             cache = f"{room}, {most} in use at most"
         facts = [
             Fact("requests", f"{self.num_requests:,}", f"in {number_text(self.seconds)} s"),
