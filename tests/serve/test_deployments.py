@@ -113,14 +113,19 @@ def test_deployments_without_profiles(name: str) -> None:
     assert found.latency_ms.mean == pytest.approx(truth["latency_ms"].mean(), rel=0.07)
 
 
-@needs_data
-def test_a_prefill_beside_decodes_takes_what_flash_attention_2_takes() -> None:
+def mixed_steps() -> tuple[ProfileGrid, ProfileGrid]:
+    """Prefills beside decodes of a model on one card: measured, and as kernel models say."""
     model = load_model("qwen3-32b")
     assert isinstance(model, Transformer)
     measured = read_profiles(
         DATA / "profiles", models=["qwen3-32b"], gpus=["rtxpro6000"], tensor=1, has_experts=False
-    ).mixed
-    found = profiles_of_kernels(model, load_chip("rtx-pro-6000")).mixed
+    )
+    return measured.mixed, profiles_of_kernels(model, load_chip("rtx-pro-6000")).mixed
+
+
+@needs_data
+def test_a_prefill_beside_decodes_takes_what_flash_attention_2_takes() -> None:
+    measured, found = mixed_steps()
 
     off = [
         found.values[tuple(_at(found, *size))] / measured.values[tuple(_at(measured, *size))]
@@ -133,12 +138,7 @@ def test_a_prefill_beside_decodes_takes_what_flash_attention_2_takes() -> None:
 @needs_data
 @pytest.mark.parametrize("sequences", [64, 128])
 def test_heads_of_a_group_read_again_what_the_cache_does_not_hold(sequences: int) -> None:
-    model = load_model("qwen3-32b")
-    assert isinstance(model, Transformer)
-    measured = read_profiles(
-        DATA / "profiles", models=["qwen3-32b"], gpus=["rtxpro6000"], tensor=1, has_experts=False
-    ).mixed
-    found = profiles_of_kernels(model, load_chip("rtx-pro-6000")).mixed
+    measured, found = mixed_steps()
 
     shorter, longer = (
         [grid.values[tuple(_at(grid, 16, 512, sequences, keys))] for grid in (measured, found)]

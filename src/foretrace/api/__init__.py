@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from foretrace.api.outputs import write_trace as write_trace
     from foretrace.api.overview import overview as overview
     from foretrace.api.predictions import scenarios as scenarios
+    from foretrace.api.predictions import substitute as substitute
     from foretrace.api.predictions import whatif as whatif
     from foretrace.api.predictions import write_whatif_report as write_whatif_report
     from foretrace.api.predictions import write_whatif_trace as write_whatif_trace
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from foretrace.api.serving import serve as serve
     from foretrace.api.serving import serve_staged as serve_staged
     from foretrace.api.serving import write_serving_trace as write_serving_trace
-    from foretrace.api.substitution import substitute as substitute
     from foretrace.api.verbs import blocks as blocks
     from foretrace.api.verbs import load as load
     from foretrace.api.verbs import replay as replay

@@ -1,4 +1,4 @@
-"""What if: a job under edits, many of them at once, and the files that a prediction leaves."""
+"""What if: a job under edits, many at once, with other kernels, and the files that this leaves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,26 @@ from foretrace.analyze import (
     windows,
 )
 from foretrace.api.edited import Basis, Edited
+from foretrace.api.estimates import EditableEstimate
 from foretrace.api.job import Job
 from foretrace.api.tracks import found_tracks
 from foretrace.base import ScenarioError, SweepEngine
 from foretrace.graph import Timeline
 from foretrace.report import AFTER, BEFORE, WhatifPage, WhatifSide, write_whatif_page
-from foretrace.whatif import Edit, NamedEdits, Order, Prediction, Sweep, read_scenarios, swept
+from foretrace.whatif import (
+    Edit,
+    NamedEdits,
+    Order,
+    OwnKernel,
+    Prediction,
+    Substitutable,
+    Substitutes,
+    Sweep,
+    outcome,
+    read_scenarios,
+    swept,
+    tried_substitutes,
+)
 
 
 def whatif(edited: Edited) -> Prediction:
@@ -124,4 +138,48 @@ def _side(timeline: Timeline) -> WhatifSide:
         labels=class_labels(timeline.graph),
         path=critical_path(timeline) if has_steps else None,
         idle=idle(timeline) if has_steps else None,
+    )
+
+
+def substitute(
+    subject: Job | Edited | EditableEstimate, kernels: Sequence[OwnKernel] = ()
+) -> Substitutes:
+    """Every rule of substitution against every family of kernels, what is worth most first.
+
+    Args:
+        subject: a job, one of which a machine is stated, or an estimate; without edits.
+        kernels: operators in index notation, and the kernels of the job that they describe: these
+            are placed under the roofline.
+
+    Raises:
+        ScenarioError: if it has edits, or names no chip that is known.
+    """
+    base = subject if isinstance(subject, Edited) else subject.edit()
+    if base.edits:
+        raise ScenarioError("rules are tried on a job without edits: give the job itself")
+    basis = base.basis
+    tried_on = _recorded(basis) if isinstance(basis, Basis) else _estimated(basis)
+    return tried_substitutes(tried_on, kernels)
+
+
+def _recorded(basis: Basis) -> Substitutable:
+    """What rules are tried on of a recording."""
+    found = basis.baseline
+    return Substitutable(
+        timeline=found.replayed,
+        step_ns=found.replayed_step_ns,
+        num_ranks=found.before.plan.num_ranks,
+        chip=found.chip,
+        step_ns_with=lambda edit: outcome(found, edit.applied(found.before)).step_ns,
+    )
+
+
+def _estimated(basis: EditableEstimate) -> Substitutable:
+    """What rules are tried on of an estimate."""
+    return Substitutable(
+        timeline=basis.timeline,
+        step_ns=basis.step_ns,
+        num_ranks=basis.plan.num_ranks,
+        chip=basis.machine.chip,
+        step_ns_with=lambda edit: basis.predict((edit,)).step_ns,
     )

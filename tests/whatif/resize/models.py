@@ -18,19 +18,6 @@ from tests.whatif.recorded.recordings import recording_of_graph
 PARTS = {Part.EMBEDDING: "embedding", Part.LAYER: "layer", Part.HEAD: "head"}
 
 
-def sizes_of(model: Transformer) -> Sizes:
-    """What a model's description states."""
-    return Sizes(
-        layers=model.num_layers,
-        hidden=model.hidden,
-        feed_forward=model.feed_forward.width,
-        heads=model.attention.num_heads,
-        key_value_heads=model.attention.num_kv_heads,
-        head_width=model.attention.head_size,
-        vocabulary=model.vocabulary,
-    )
-
-
 def with_sizes(model: Transformer, sizes: Sizes) -> Transformer:
     """A model of other sizes."""
     attention = replace(

@@ -14,12 +14,13 @@ from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.named import Divided, Sizes
+from foretrace.whatif.resize.of_model import sizes_of
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.workload import Implementation, Plan, Transformer
 from tests.models import transformer
 from tests.truth import JobConfig, single_kernel_layer
 from tests.whatif.recorded.recordings import recording_of
-from tests.whatif.resize.models import program_of_model, sizes_of
+from tests.whatif.resize.models import program_of_model
 
 
 def small_model() -> Transformer:

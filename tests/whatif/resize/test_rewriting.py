@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from foretrace.base import ScenarioError
 from foretrace.graph import Part, Phase
 from foretrace.whatif.resize.named import DimensionKind, Dimensions, Sizes
+from foretrace.whatif.resize.of_model import sizes_of
 from foretrace.whatif.resize.rewriting import Context, RecordedOperator, rewritten_block
 from foretrace.whatif.resize.tensors import strided
 from foretrace.workload import Implementation, Plan, Transformer
 from tests.models import transformer
-from tests.whatif.resize.models import PARTS, known_of, operators, rewritten, sizes_of, with_sizes
+from tests.whatif.resize.models import PARTS, known_of, operators, rewritten, with_sizes
 
 SHORT = Plan(tensor=2, micro_batch=2, sequence=1024)
 PLANS = {
